@@ -1,0 +1,5 @@
+"""``python -m iaa`` is ``iaa``."""
+
+from iaa.cli import main
+
+raise SystemExit(main())

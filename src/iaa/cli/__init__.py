@@ -1,0 +1,59 @@
+"""The command line: ``iaa VERB …``. One module per verb, imported only when its verb is called."""
+
+import importlib
+import sys
+import traceback
+from collections.abc import Sequence
+
+from iaa.errors import unknown
+
+VERBS: dict[str, str] = {}
+"""Verb to what it does. ``iaa.cli.<verb>`` holds ``command``: a function, or a dict of them by name."""
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run one verb; a mistake of the user's ends in one line on stderr and exit code 2."""
+    words = list(sys.argv[1:] if args is None else args)
+    wants_traceback = "--traceback" in words
+    words = [word for word in words if word != "--traceback"]
+    if not words or words[0] in ("-h", "--help", "help"):
+        return _overview()
+    try:
+        return _run(words[0], words[1:])
+    except KeyboardInterrupt:
+        print("stopped by Ctrl-C", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output left (`iaa … | head`)
+        sys.stderr.close()
+        return 0
+    except (ValueError, OSError, ImportError) as error:
+        if wants_traceback:
+            traceback.print_exc()
+        print(f"iaa {words[0]}: {_one_line(error)}", file=sys.stderr)
+        return 2
+
+
+def _run(verb: str, rest: list[str]) -> int:
+    import tyro
+
+    if verb not in VERBS:
+        raise unknown("the command", verb, VERBS)
+    command = importlib.import_module(f"iaa.cli.{verb}").command
+    if isinstance(command, dict):
+        code = tyro.extras.subcommand_cli_from_dict(command, prog=f"iaa {verb}", args=rest)
+    else:
+        code = tyro.cli(command, prog=f"iaa {verb}", args=rest)
+    return int(code or 0)
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _overview() -> int:
+    width = max(map(len, VERBS), default=0)
+    print("usage: iaa COMMAND …\n\nDeep metric learning with intra-class adaptive augmentation.\n")
+    for verb, meaning in VERBS.items():
+        print(f"  {verb:<{width}}  {meaning}")
+    print("\n`iaa COMMAND --help` teaches one; add `--traceback` to see where an error came from.")
+    return 0

@@ -1,0 +1,28 @@
+"""Errors that say what was expected, what came, and what to do."""
+
+import difflib
+import importlib
+from collections.abc import Iterable
+from types import ModuleType
+
+
+def unknown(argument: str, got: object, options: Iterable[str]) -> ValueError:
+    """A ``ValueError`` that names the argument, the nearest valid spelling and the options.
+
+    >>> str(unknown("covariance", "diag", ["diagonal", "full"]))
+    "covariance must be one of 'diagonal', 'full'; got 'diag' (did you mean 'diagonal'?)"
+    """
+    names = list(options)
+    near = difflib.get_close_matches(str(got), names, n=1, cutoff=0.4)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    return ValueError(f"{argument} must be one of {', '.join(map(repr, names))}; got {got!r}{hint}")
+
+
+def need(module: str, *, extra: str) -> ModuleType:
+    """Import an optional package, or say in one line which extra brings it."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0]:
+            raise
+        raise ImportError(f"{error.name} is not installed: pip install 'iaa[{extra}]'") from error

@@ -1,0 +1,1 @@
+"""The paper's Section IV, in torch alone."""
