@@ -3,17 +3,39 @@
 import importlib
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    pass
+from iaa.method.augment import IAA
+from iaa.method.correction import correct, correction_weight, global_variance
+from iaa.method.gaussians import ClassStats, cov_distance, estimate, mean_distance
+from iaa.method.synthesis import synthesize
 
-_LAZY: dict[str, str] = {}
-"""Public name to the module that holds it; loaded on first use, so that ``import iaa`` stays light."""
+if TYPE_CHECKING:
+    from iaa.boosting import BoostedLoss
+
+__version__ = "0.1.0"
+
+_LAZY: dict[str, str] = {"BoostedLoss": "iaa.boosting"}
+"""Public names whose modules are loaded on first use, so that ``import iaa`` stays light."""
+
+__all__ = [
+    "IAA",
+    "BoostedLoss",
+    "ClassStats",
+    "correct",
+    "correction_weight",
+    "cov_distance",
+    "estimate",
+    "global_variance",
+    "mean_distance",
+    "synthesize",
+]
 
 
 def __getattr__(name: str) -> object:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'iaa' has no attribute {name!r}")
-    return getattr(importlib.import_module(_LAZY[name]), name)
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    if name == "losses":
+        return importlib.import_module("iaa.losses")
+    raise AttributeError(f"module 'iaa' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

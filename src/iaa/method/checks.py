@@ -1,0 +1,87 @@
+"""What a batch of embeddings must look like, said once and in words."""
+
+import torch
+from torch import Tensor
+
+from iaa.errors import unknown
+
+
+def check_batch(z: Tensor, labels: Tensor, *, num_classes: int | None = None, dim: int | None = None) -> None:
+    """Raise ``TypeError`` or ``ValueError`` unless ``z`` (N, D) and ``labels`` (N,) can be used together."""
+    if not z.is_floating_point():
+        raise TypeError(f"z must hold floating-point numbers, got {z.dtype}")
+    if z.ndim != 2:
+        raise ValueError(f"z must have shape (samples, dimensions), got {tuple(z.shape)}")
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise TypeError(f"labels must hold integers, got {labels.dtype}")
+    if labels.ndim != 1:
+        raise ValueError(f"labels must have shape (samples,), got {tuple(labels.shape)}")
+    if len(labels) != len(z):
+        raise ValueError(
+            f"z and labels must be equally long, got {len(z)} embeddings and {len(labels)} labels"
+        )
+    if len(z) == 0:
+        raise ValueError("z must hold at least one embedding, got an empty batch")
+    if dim is not None and z.shape[1] != dim:
+        raise ValueError(f"z must have {dim} dimensions, got {z.shape[1]}")
+    if num_classes is not None:
+        wrong = (labels < 0) | (labels >= num_classes)
+        if wrong.any():
+            where = int(wrong.nonzero()[0])
+            raise ValueError(
+                f"labels must lie in [0, {num_classes}), got {int(labels[where])} at position {where}"
+            )
+    check_finite(z)
+
+
+def check_finite(z: Tensor) -> None:
+    """Raise ``ValueError`` naming the rows of ``z`` that hold NaN or infinity."""
+    if torch.isfinite(z).all():
+        return
+    rows = (~torch.isfinite(z)).any(1).nonzero().flatten()
+    shown = ", ".join(str(int(row)) for row in rows[:5]) + (", …" if len(rows) > 5 else "")
+    raise ValueError(f"z must be finite, got NaN or infinity in {len(rows)} of {len(z)} rows: {shown}")
+
+
+def check_number(
+    name: str, value: float, *, least: float, most: float | None = None, above: bool = False
+) -> None:
+    """Raise unless ``value`` is a number of at least (or ``above``) ``least``, and at most ``most``."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if most is not None and not least <= value <= most:
+        raise ValueError(f"{name} must lie in [{least}, {most}], got {value}")
+    if not (value > least if above else value >= least):
+        raise ValueError(f"{name} must be {'above' if above else 'at least'} {least}, got {value}")
+
+
+def check_whole(name: str, value: int, *, least: int) -> None:
+    """Raise unless ``value`` is a whole number of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a whole number, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
+def check_options(
+    *,
+    neighbors: int,
+    mean_width: float,
+    cov_width: float,
+    global_share: float,
+    falloff: float,
+    few: float,
+    scale: str | None,
+    search: str,
+) -> None:
+    """Raise unless these can be the options of neighbour correction."""
+    check_whole("neighbors", neighbors, least=0)
+    check_number("mean_width", mean_width, least=0, above=True)
+    check_number("cov_width", cov_width, least=0, above=True)
+    check_number("global_share", global_share, least=0, most=1)
+    check_number("falloff", falloff, least=0)
+    check_number("few", few, least=0)
+    if scale not in ("minmax", None):
+        raise unknown("scale", scale, ["minmax", "None"])
+    if search not in ("exact", "approximate"):
+        raise unknown("search", search, ["exact", "approximate"])

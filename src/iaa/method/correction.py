@@ -1,0 +1,130 @@
+"""Neighbour correction (Eq. 11-16): a class with few samples borrows covariance from similar classes."""
+
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int, Num
+from torch import Tensor
+
+from iaa.method.checks import check_number, check_options
+from iaa.method.gaussians import ClassStats
+from iaa.method.neighbors import Search, find_neighbors
+
+Scale = Literal["minmax"] | None
+
+BLOCK = 2**20
+"""Numbers a block of gathered neighbours may hold (4 MiB in float32): small enough to stay in the cache."""
+
+
+def correction_weight(
+    count: Num[Tensor, "C"], *, falloff: float = 0.1, few: float = 40
+) -> Float[Tensor, "C"]:
+    """How much a class borrows from others: 1 for a single sample, 0 above ``few`` (Eq. 16).
+
+    >>> correction_weight(torch.tensor([1, 11, 41]))
+    tensor([1.0000, 0.5906, 0.0000])
+    """
+    check_number("falloff", falloff, least=0)
+    check_number("few", few, least=0)
+    weight = 1 / (1 + torch.log1p(falloff * (count.clamp(min=1) - 1)))  # Eq. 16
+    return weight.where(count <= few, 0)
+
+
+def global_variance(stats: ClassStats) -> Float[Tensor, "D"]:
+    """The average class covariance, weighted by samples (Eq. 14)."""
+    count = stats.count.to(stats.variance.dtype)
+    return count @ stats.variance / count.sum().clamp(min=1)  # Eq. 14
+
+
+def correct(
+    stats: ClassStats,
+    *,
+    neighbors: int = 25,
+    mean_width: float = 1.0,
+    cov_width: float = 1.0,
+    global_share: float = 0.1,
+    falloff: float = 0.1,
+    few: float = 40,
+    scale: Scale = "minmax",
+    search: Search = "exact",
+    classes: Int[Tensor, "Q"] | None = None,
+) -> Float[Tensor, "Q D"]:
+    """The corrected variance of every class, or of ``classes`` alone (Eq. 11-16).
+
+    No (C, C) matrix is ever held: distances are worked through in blocks. Where nobody can lend, the global
+    variance stands in. ``search="approximate"`` finds neighbours with faiss, for very many classes.
+    """
+    kernel: dict[str, Any] = {
+        "neighbors": neighbors,
+        "mean_width": mean_width,
+        "cov_width": cov_width,
+        "scale": scale,
+    }
+    check_options(**kernel, global_share=global_share, falloff=falloff, few=few, search=search)
+    if classes is None:
+        classes = torch.arange(len(stats.count), device=stats.mean.device)
+    variance = stats.variance[classes]
+    alpha = correction_weight(stats.count[classes], falloff=falloff, few=few)
+    borrows = (alpha > 0).nonzero().flatten()
+    if len(borrows) == 0:
+        return variance
+    near, shares = lenders(stats, classes[borrows], **kernel, search=search)
+    overall = global_variance(stats)
+    borrowed = overall.expand(len(borrows), -1)
+    if near.shape[1] > 0:
+        lent = F.embedding_bag(near, stats.variance, per_sample_weights=shares, mode="sum")  # Eq. 12
+        borrowed = lent.where(shares.sum(1, keepdim=True) > 0, borrowed)
+    alpha = alpha[borrows, None].to(variance.dtype)
+    mixed = (1 - global_share) * borrowed + global_share * overall
+    return variance.index_put((borrows,), (1 - alpha) * variance[borrows] + alpha * mixed)  # Eq. 15
+
+
+def lenders(
+    stats: ClassStats,
+    classes: Int[Tensor, "Q"],
+    *,
+    neighbors: int = 25,
+    mean_width: float = 1.0,
+    cov_width: float = 1.0,
+    scale: Scale = "minmax",
+    search: Search = "exact",
+) -> tuple[Int[Tensor, "Q K"], Float[Tensor, "Q K"]]:
+    """The neighbours of each class and the share each lends; shares sum to 1, or to 0 where nobody lends.
+
+    Classes never seen have no mean to be near to, and so no neighbours.
+    """
+    found = find_neighbors(stats, classes, neighbors, search=search, ends=scale is not None)
+    if found.near.numel() == 0:
+        return found.near, stats.mean.new_zeros(found.near.shape)
+    step = max(1, BLOCK // (found.near.shape[1] * stats.mean.shape[1]))
+    squared_mean, log_count = stats.mean.square(), stats.count.to(stats.mean.dtype).log()
+    valid = found.valid & (stats.count[classes, None] > 0)
+    shares = []
+    for rows in torch.arange(len(classes), device=classes.device).split(step):
+        mine, near = classes[rows], found.near[rows]
+        d_mean = _gap(squared_mean, mine, near)  # Eq. 9
+        d_cov = _gap(stats.variance, mine, near)  # Eq. 10
+        if scale == "minmax":
+            d_mean = _minmax(d_mean, _gap(squared_mean, mine, found.mean_ends[rows]))
+            d_cov = _minmax(d_cov, _gap(stats.variance, mine, found.cov_ends[rows]))
+        kernel = -(d_mean**2) / (2 * mean_width**2) - d_cov**2 / (2 * cov_width**2)
+        logits = log_count[near] + kernel  # Eq. 13, whose printed form is 0/0 once distances are large
+        alone = ~valid[rows].any(1, keepdim=True)
+        shares.append(logits.where(valid[rows] | alone, -torch.inf).softmax(1).where(~alone, 0))
+    return found.near, torch.cat(shares)
+
+
+def _gap(
+    rows: Float[Tensor, "C D"], mine: Int[Tensor, "B"], others: Int[Tensor, "B K"]
+) -> Float[Tensor, "B K"]:
+    """Euclidean distance of each class to some others."""
+    exact = "donot_use_mm_for_euclid_dist"
+    return torch.cdist(rows[mine][:, None], rows[others], compute_mode=exact)[:, 0]
+
+
+def _minmax(distance: Float[Tensor, "B K"], bounds: Float[Tensor, "B 2"]) -> Float[Tensor, "B K"]:
+    """Distances brought to [0, 1] between the nearest and the farthest lender; 0 where these coincide."""
+    low, high = bounds[:, :1], bounds[:, 1:]
+    span = high - low
+    return ((distance - low) / span.where(span > 0, 1)).where(span > 0, 0).clamp(0, 1)

@@ -1,0 +1,93 @@
+"""Class-wise Gaussians: their estimation (Eq. 7-8), their merging, the distances between them (Eq. 9-10)."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int, Num
+from torch import Tensor
+
+from iaa.method.checks import check_batch, check_number, check_whole
+
+
+@dataclass(frozen=True)
+class ClassStats:
+    """One Gaussian with diagonal covariance per class; a class never seen has count, mean and variance 0."""
+
+    count: Num[Tensor, "C"]
+    mean: Float[Tensor, "C D"]
+    variance: Float[Tensor, "C D"]
+
+    def merge(self, other: "ClassStats") -> "ClassStats":
+        """Statistics of the union of two disjoint sets of samples, exact but for rounding.
+
+        >>> z, labels = torch.randn(9, 2), torch.arange(9) % 3
+        >>> part, rest = (estimate(z[s], labels[s], num_classes=3) for s in (slice(0, 5), slice(5, 9)))
+        >>> whole = estimate(z, labels, num_classes=3)
+        >>> torch.allclose(part.merge(rest).variance, whole.variance, atol=1e-6)
+        True
+        """
+        if self.mean.shape != other.mean.shape:
+            raise ValueError(
+                f"statistics to merge must agree in (classes, dimensions), "
+                f"got {tuple(self.mean.shape)} and {tuple(other.mean.shape)}"
+            )
+        count = self.count + other.count
+        share = (other.count / count.clamp(min=1e-30)).to(self.mean.dtype)[:, None]
+        shift = other.mean - self.mean
+        mean = self.mean + share * shift
+        between = share * (1 - share) * shift.square()
+        variance = (1 - share) * self.variance + share * other.variance + between
+        seen = (count > 0)[:, None]
+        return ClassStats(count, mean.where(seen, 0), variance.where(seen, 0))
+
+    def take(self, classes: Int[Tensor, "Q"]) -> "ClassStats":
+        """The statistics of some classes, in the order given."""
+        return ClassStats(self.count[classes], self.mean[classes], self.variance[classes])
+
+    def to(self, *args: Any, **kwargs: Any) -> "ClassStats":
+        """Mean and variance on another device or in another precision, like ``Tensor.to``."""
+        mean = self.mean.to(*args, **kwargs)
+        return replace(
+            self, count=self.count.to(mean.device), mean=mean, variance=self.variance.to(*args, **kwargs)
+        )
+
+
+def estimate(z: Float[Tensor, "N D"], labels: Int[Tensor, "N"], *, num_classes: int) -> ClassStats:
+    """Mean and diagonal covariance of each class by maximum likelihood (Eq. 7-8).
+
+    Sums run in float32 or better, whatever the precision of ``z``. Two passes, so that a large mean
+    does not eat a small variance.
+    """
+    check_whole("num_classes", num_classes, least=1)
+    check_batch(z, labels, num_classes=num_classes)
+    with torch.autocast(z.device.type, enabled=False):
+        z = z.to(torch.promote_types(z.dtype, torch.float32))
+        count = torch.bincount(labels, minlength=num_classes)
+        by_class = labels.argsort(stable=True)
+        starts = count.cumsum(0) - count
+        size = count.clamp(min=1).to(z.dtype)[:, None]
+        mean = F.embedding_bag(by_class, z, starts, mode="sum") / size  # Eq. 7
+        squares = (z - mean[labels]).square()
+        variance = F.embedding_bag(by_class, squares, starts, mode="sum") / size  # Eq. 8, its diagonal
+    return ClassStats(count, mean, variance)
+
+
+def mean_distance(stats: ClassStats, *, p: float = 2, squared: bool = True) -> Float[Tensor, "C C"]:
+    """Distance between the means of all classes, ``squared`` element by element first (Eq. 9)."""
+    check_number("p", p, least=1)
+    mean = stats.mean.square() if squared else stats.mean
+    return _distance(mean, p)  # Eq. 9
+
+
+def cov_distance(stats: ClassStats, *, p: float = 2, root: bool = False) -> Float[Tensor, "C C"]:
+    """Distance between the diagonal covariances of all classes, or between their square roots (Eq. 10)."""
+    check_number("p", p, least=1)
+    variance = stats.variance.sqrt() if root else stats.variance
+    return _distance(variance, p)  # Eq. 10
+
+
+def _distance(rows: Float[Tensor, "C D"], p: float) -> Float[Tensor, "C C"]:
+    # The quick form by matrix product loses small distances: equal classes must be at distance 0.
+    return torch.cdist(rows, rows, p=p, compute_mode="donot_use_mm_for_euclid_dist")
