@@ -70,10 +70,12 @@ def correct(
     few: float = 40,
     scale: str | None = "minmax",
 ) -> Tensor:
-    """Corrected full covariances (Eq. 11-16); distances and weights use their diagonals, as the paper does."""
+    """Corrected full covariances (Eq. 11-16); distances and weights use their diagonals, as in the paper."""
     classes = range(len(count))
     variance = torch.stack([c.diagonal() for c in covariance])
-    overall = sum((count[k] * covariance[k] for k in classes), torch.zeros_like(covariance[0])) / sum(count)  # Eq. 14
+    overall = sum((count[k] * covariance[k] for k in classes), torch.zeros_like(covariance[0])) / sum(
+        count
+    )  # Eq. 14
     corrected = covariance.clone()
     for k in classes:
         alpha = correction_weight(max(count[k], 1), falloff, few)  # Eq. 16
@@ -94,7 +96,9 @@ def correct(
                 exponent = -(d_mean[i] ** 2) / (2 * mean_width**2) - d_cov[i] ** 2 / (2 * cov_width**2)
                 weights[i] = count[i] * math.exp(exponent)  # Eq. 13
             total = sum(weights.values())
-            borrowed = sum((weights[i] * covariance[i] for i in nearest), torch.zeros_like(overall)) / total  # Eq. 12
+            borrowed = (
+                sum((weights[i] * covariance[i] for i in nearest), torch.zeros_like(overall)) / total
+            )  # Eq. 12
         corrected[k] = (1 - alpha) * covariance[k] + alpha * (
             (1 - global_share) * borrowed + global_share * overall
         )  # Eq. 15
@@ -125,7 +129,13 @@ def candidates(
 
 
 def contrastive(
-    z: Tensor, labels: Tensor, synthetic: Tensor | None = None, *, near: float = 0.0, far: float = 1.0, **kw: bool
+    z: Tensor,
+    labels: Tensor,
+    synthetic: Tensor | None = None,
+    *,
+    near: float = 0.0,
+    far: float = 1.0,
+    **kw: bool,
 ) -> Tensor:
     everything, positives, negatives = candidates(z, labels, synthetic, **kw)
     total = z.new_zeros(())
@@ -198,7 +208,13 @@ def margin(
 
 
 def circle(
-    z: Tensor, labels: Tensor, synthetic: Tensor | None = None, *, m: float = 0.4, gamma: float = 80.0, **kw: bool
+    z: Tensor,
+    labels: Tensor,
+    synthetic: Tensor | None = None,
+    *,
+    m: float = 0.4,
+    gamma: float = 80.0,
+    **kw: bool,
 ) -> Tensor:
     everything, positives, negatives = candidates(z, labels, synthetic, **kw)
     total = z.new_zeros(())

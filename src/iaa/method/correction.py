@@ -27,7 +27,8 @@ def correction_weight(
     """
     check_number("falloff", falloff, least=0)
     check_number("few", few, least=0)
-    weight = 1 / (1 + torch.log1p(falloff * (count.clamp(min=1) - 1)))  # Eq. 16
+    count = count.clamp(min=1)  # a class never seen knows no more than one seen once
+    weight = 1 / (1 + torch.log1p(falloff * (count - 1)))  # Eq. 16
     return weight.where(count <= few, 0)
 
 
@@ -65,7 +66,7 @@ def correct(
     if classes is None:
         classes = torch.arange(len(stats.count), device=stats.mean.device)
     variance = stats.variance[classes]
-    alpha = correction_weight(stats.count[classes], falloff=falloff, few=few)
+    alpha = correction_weight(stats.count[classes].to(variance.dtype), falloff=falloff, few=few)
     borrows = (alpha > 0).nonzero().flatten()
     if len(borrows) == 0:
         return variance
@@ -75,7 +76,7 @@ def correct(
     if near.shape[1] > 0:
         lent = F.embedding_bag(near, stats.variance, per_sample_weights=shares, mode="sum")  # Eq. 12
         borrowed = lent.where(shares.sum(1, keepdim=True) > 0, borrowed)
-    alpha = alpha[borrows, None].to(variance.dtype)
+    alpha = alpha[borrows, None]
     mixed = (1 - global_share) * borrowed + global_share * overall
     return variance.index_put((borrows,), (1 - alpha) * variance[borrows] + alpha * mixed)  # Eq. 15
 

@@ -82,8 +82,8 @@ def mixture(
     **kernel: Any,
 ) -> tuple[Int[Tensor, "P J"], Float[Tensor, "P J"], Float[Tensor, "P"]]:
     """What corrected covariances consist of: member classes, the part of each, that of the global one."""
-    alpha = correction_weight(stats.count[classes], falloff=falloff, few=few if correction else 0)
-    alpha = alpha.to(stats.mean.dtype)
+    count = stats.count[classes].to(stats.mean.dtype)
+    alpha = correction_weight(count, falloff=falloff, few=few if correction else 0)
     near, shares = lenders(stats, classes, **kernel)
     if not correction or near.shape[1] == 0:
         near, shares = near[:, :0], shares[:, :0]

@@ -1,0 +1,18 @@
+from collections.abc import Iterator
+
+import pytest
+import torch
+from jaxtyping import config
+
+
+@pytest.fixture(autouse=True)
+def same_random_numbers() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """Without the type checks that only tests have: what a user sees who passes nonsense."""
+    config.update("jaxtyping_disable", True)
+    yield
+    config.update("jaxtyping_disable", False)
