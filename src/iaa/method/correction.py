@@ -8,7 +8,7 @@ from jaxtyping import Float, Int, Num
 from torch import Tensor
 
 from iaa.method.checks import check_number, check_options
-from iaa.method.gaussians import ClassStats
+from iaa.method.gaussians import ClassStats, unaffected_by_autocast
 from iaa.method.neighbors import Search, find_neighbors
 
 Scale = Literal["minmax"] | None
@@ -32,12 +32,14 @@ def correction_weight(
     return weight.where(count <= few, 0)
 
 
+@unaffected_by_autocast
 def global_variance(stats: ClassStats) -> Float[Tensor, "D"]:
     """The average class covariance, weighted by samples (Eq. 14)."""
     count = stats.count.to(stats.variance.dtype)
     return count @ stats.variance / count.sum().clamp(min=1)  # Eq. 14
 
 
+@unaffected_by_autocast
 def correct(
     stats: ClassStats,
     *,
@@ -81,6 +83,7 @@ def correct(
     return variance.index_put((borrows,), (1 - alpha) * variance[borrows] + alpha * mixed)  # Eq. 15
 
 
+@unaffected_by_autocast
 def lenders(
     stats: ClassStats,
     classes: Int[Tensor, "Q"],

@@ -1,7 +1,9 @@
 """Class-wise Gaussians: their estimation (Eq. 7-8), their merging, the distances between them (Eq. 9-10)."""
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -9,6 +11,9 @@ from jaxtyping import Float, Int, Num
 from torch import Tensor
 
 from iaa.method.checks import check_batch, check_number, check_whole
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,22 @@ class ClassStats:
         )
 
 
+def unaffected_by_autocast(function: Callable[P, R]) -> Callable[P, R]:
+    """Statistics keep their precision within ``torch.autocast``, which would round matrix products."""
+
+    @functools.wraps(function)
+    def in_full_precision(*args: P.args, **kwargs: P.kwargs) -> R:
+        first = (*args, *kwargs.values())[0]
+        tensor = first.mean if isinstance(first, ClassStats) else first
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{function.__name__} works on tensors, got {type(first).__name__}")
+        with torch.autocast(tensor.device.type, enabled=False):
+            return function(*args, **kwargs)
+
+    return in_full_precision
+
+
+@unaffected_by_autocast
 def estimate(z: Float[Tensor, "N D"], labels: Int[Tensor, "N"], *, num_classes: int) -> ClassStats:
     """Mean and diagonal covariance of each class by maximum likelihood (Eq. 7-8).
 
@@ -62,15 +83,14 @@ def estimate(z: Float[Tensor, "N D"], labels: Int[Tensor, "N"], *, num_classes: 
     """
     check_whole("num_classes", num_classes, least=1)
     check_batch(z, labels, num_classes=num_classes)
-    with torch.autocast(z.device.type, enabled=False):
-        z = z.to(torch.promote_types(z.dtype, torch.float32))
-        count = torch.bincount(labels, minlength=num_classes)
-        by_class = labels.argsort(stable=True)
-        starts = count.cumsum(0) - count
-        size = count.clamp(min=1).to(z.dtype)[:, None]
-        mean = F.embedding_bag(by_class, z, starts, mode="sum") / size  # Eq. 7
-        squares = (z - mean[labels]).square()
-        variance = F.embedding_bag(by_class, squares, starts, mode="sum") / size  # Eq. 8, its diagonal
+    z = z.to(torch.promote_types(z.dtype, torch.float32))
+    count = torch.bincount(labels, minlength=num_classes)
+    by_class = labels.argsort(stable=True)
+    starts = count.cumsum(0) - count
+    size = count.clamp(min=1).to(z.dtype)[:, None]
+    mean = F.embedding_bag(by_class, z, starts, mode="sum") / size  # Eq. 7
+    squares = (z - mean[labels]).square()
+    variance = F.embedding_bag(by_class, squares, starts, mode="sum") / size  # Eq. 8, its diagonal
     return ClassStats(count, mean, variance)
 
 
