@@ -1,6 +1,7 @@
 """``BoostedLoss``: any loss and miner of pytorch-metric-learning, with synthetic candidates (Eq. 18-20)."""
 
 import copy
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Literal, get_args
@@ -137,17 +138,20 @@ class BoostedLoss(BaseMetricLossFunction):
         be, one of easy pairs if they look hard; from one that looks at labels alone they are taken away.
         """
         assert self.miner is not None
-        while self._disguise is not None:
-            with _disguised(self.miner, barred, as_easy=self._disguise == "easy"):
+        same = labels[:, None] == (labels if candidate_labels is None else candidate_labels)
+        has_choice = (same & ~barred).sum(1) > (0 if candidates is not None else 1)
+        while True:
+            with ExitStack() as hidden:
+                if self._disguise is not None:
+                    hidden.enter_context(_disguised(self.miner, barred, as_easy=self._disguise == "easy"))
                 chosen: Chosen = self.miner(z, labels, candidates, candidate_labels)
-            if not barred[chosen[0], chosen[1]].any():
-                return chosen
-            self._disguise = "hard" if self._disguise == "easy" else None
-        chosen = self.miner(z, labels, candidates, candidate_labels)
-        allowed = ~barred[chosen[0], chosen[1]]
+            wrong = barred[chosen[0], chosen[1]]
+            if self._disguise is None or not (wrong & has_choice[chosen[0]]).any():
+                break
+            self._disguise = "hard" if self._disguise == "easy" else None  # it was not fooled
         if len(chosen) == 3:
-            return tuple(index[allowed] for index in chosen)
-        return chosen[0][allowed], chosen[1][allowed], chosen[2], chosen[3]
+            return tuple(index[~wrong] for index in chosen)
+        return chosen[0][~wrong], chosen[1][~wrong], chosen[2], chosen[3]
 
     def _tell(self, chosen: Chosen | None, batch: int) -> None:
         positives = torch.empty(0) if chosen is None else chosen[1]
@@ -164,7 +168,7 @@ def _disguised(module: nn.Module, barred: Bool[Tensor, "A R"], *, as_easy: bool)
     def fill(distance: Any, _: Any, matrix: Tensor) -> Tensor:
         if matrix.shape != barred.shape:
             return matrix
-        limit = torch.finfo(matrix.dtype).max
+        limit = torch.finfo(matrix.dtype).max / 2  # PML itself marks what to ignore by the full limit
         return matrix.masked_fill(barred, limit if as_easy == distance.is_inverted else -limit)
 
     distances = {part for part in module.modules() if isinstance(part, BaseDistance)}
@@ -180,32 +184,38 @@ def _ask(loss: nn.Module, augment: IAA) -> tuple[bool, bool]:
     """Whether a loss works on the pairs it is given, and whether it takes candidates from outside the batch.
 
     It is asked by example: pairs matter if the same indices paired otherwise change its value, candidates if
-    others change it. Losses that refuse either say so by an exception.
+    others change it. Losses that refuse either say so by an exception. Samples near each other and samples
+    far apart are tried, since a margin can hide either.
     """
-    loss = copy.deepcopy(loss).cpu()
-    angle = torch.tensor([0.0, 1.6, 3.1, 4.4, 0.2, 1.8]).repeat(2)
-    z = torch.zeros(12, augment.dim)
-    z[:, 0] = angle.cos()
-    z[:, -1] += angle.sin()
+    loss = copy.deepcopy(loss).cpu().float()
     labels = torch.tensor([0, 0, 0, 0, 1, 1]).clamp(max=augment.num_classes - 1)
 
-    def value(*arguments: Any) -> float | None:
+    def on_circle(spread: float, turn: float = 0.0) -> Tensor:
+        angle = torch.tensor([0.0, 0.5, 0.9, 1.3, 0.1, 0.7]) * spread + turn
+        z = torch.zeros(6, augment.dim)
+        z[:, 0] = angle.cos()
+        z[:, -1] += angle.sin()
+        return z
+
+    def value(spread: float, *arguments: Any) -> float:
         try:
             with torch.no_grad(), torch.random.fork_rng(devices=[]):
                 torch.manual_seed(0)
-                return float(loss(z[:6], labels, *arguments))
+                return float(loss(on_circle(spread), labels, *arguments))
         except Exception:  # whatever it is, the loss does not take these arguments
-            return None
+            return math.nan
 
-    def differ(first: float | None, second: float | None) -> bool:
-        return first is not None and second is not None and abs(first - second) > 1e-6 * abs(first)
+    def differ(first: float, second: float) -> bool:
+        return abs(first - second) > 1e-6 * abs(first)  # false if either is not a number
 
-    negatives = torch.tensor([0, 1, 2, 3]), torch.tensor([4, 5, 4, 5])
-    neighbors = torch.tensor([0, 2]), torch.tensor([1, 3]), *negatives
-    opposites = torch.tensor([0, 1]), torch.tensor([2, 3]), *negatives
-    takes_pairs = differ(value(neighbors), value(opposites))
-    outside = (*neighbors[:3], neighbors[3] + 6) if takes_pairs else None
-    everything, all_labels = z + 0, labels.repeat(2)
-    moved = everything.roll(1, 0)
-    takes_candidates = differ(value(outside, everything, all_labels), value(outside, moved, all_labels))
+    def outside(spread: float, turn: float) -> float:
+        away = (pairs[0], pairs[1] + 6, pairs[2], pairs[3] + 6) if takes_pairs else None
+        return value(spread, away, on_circle(spread, turn).repeat(2, 1), labels.repeat(2))
+
+    index = torch.tensor
+    pairs = index([0, 2]), index([1, 3]), index([0, 1, 2, 3]), index([4, 5, 4, 5])
+    paired_otherwise = index([0, 1]), index([2, 3]), index([0, 1, 2, 3]), index([5, 4, 5, 4])
+    spreads = 1.0, 2.2
+    takes_pairs = any(differ(value(spread, pairs), value(spread, paired_otherwise)) for spread in spreads)
+    takes_candidates = any(differ(outside(spread, 0.02), outside(spread, 0.03)) for spread in spreads)
     return takes_pairs, takes_candidates
