@@ -138,16 +138,19 @@ class BoostedLoss(BaseMetricLossFunction):
         be, one of easy pairs if they look hard; from one that looks at labels alone they are taken away.
         """
         assert self.miner is not None
-        same = labels[:, None] == (labels if candidate_labels is None else candidate_labels)
-        has_choice = (same & ~barred).sum(1) > (0 if candidates is not None else 1)
         while True:
             with ExitStack() as hidden:
                 if self._disguise is not None:
                     hidden.enter_context(_disguised(self.miner, barred, as_easy=self._disguise == "easy"))
                 chosen: Chosen = self.miner(z, labels, candidates, candidate_labels)
             wrong = barred[chosen[0], chosen[1]]
-            if self._disguise is None or not (wrong & has_choice[chosen[0]]).any():
+            if self._disguise is None or not wrong.any():
                 break
+            same = labels[:, None] == (labels if candidate_labels is None else candidate_labels)
+            itself = 1 if candidates is None else 0
+            has_choice = (same & ~barred).sum(1) > itself
+            if not (wrong & has_choice[chosen[0]]).any():
+                break  # there was nothing else to choose
             self._disguise = "hard" if self._disguise == "easy" else None  # it was not fooled
         if len(chosen) == 3:
             return tuple(index[~wrong] for index in chosen)

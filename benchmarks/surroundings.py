@@ -1,0 +1,56 @@
+"""What a measurement was made on, and how contenders take turns."""
+
+import json
+import os
+import platform
+import resource
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+
+def surroundings(*packages: str) -> dict[str, Any]:
+    """Machine, versions and commit."""
+    words = ["git", "-C", str(HERE), "describe", "--always", "--dirty", "--abbrev=10"]
+    commit = subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
+    return {
+        "machine": {"cpu": _cpu(), "cores": os.cpu_count(), "system": platform.system()},
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
+        "commit": commit or "unknown",
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+def take_turns(contenders: Mapping[str, Callable[[], Any]], *, rounds: int) -> dict[str, float]:
+    """The shortest time of each in seconds: they run one after the other in every round."""
+    best = dict.fromkeys(contenders, float("inf"))
+    for _ in range(rounds):
+        for name, run in contenders.items():
+            start = time.perf_counter()
+            run()
+            best[name] = min(best[name], time.perf_counter() - start)
+    return best
+
+
+def peak_memory() -> int:
+    """The most memory this process has held so far, in bytes."""
+    unit = 1 if platform.system() == "Darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def write(name: str, result: Mapping[str, Any]) -> None:
+    """Keep a result beside the script that made it."""
+    (HERE / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")
+
+
+def _cpu() -> str:
+    info = Path("/proc/cpuinfo")
+    for line in info.read_text().splitlines() if info.exists() else ():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
