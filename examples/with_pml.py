@@ -46,10 +46,9 @@ def main(seeds: int = 5) -> None:
             model = train(x, y, copies=copies, seed=seed)
             with torch.no_grad():
                 found.append(iaa.score(model(unseen_x), unseen_y, ks=(1,)))
-        recall, map_at_r = (torch.tensor([f[key] for f in found]) for key in ("R@1", "MAP@R"))
-        print(
-            f"{name:<9} R@1 {recall.mean():.2f} ± {recall.std():.2f}   MAP@R {map_at_r.mean():.2f} ± {map_at_r.std():.2f}"
-        )
+        for metric in ("R@1", "MAP@R"):
+            values = torch.tensor([scores[metric] for scores in found])
+            print(f"{name:<10}{metric:<7}{values.mean():.2f} ± {values.std():.2f} over {seeds} seeds")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The paper's baseline losses, each with its miner, assembled from pytorch-metric-learning's parts.
 
-Distances lie between unit vectors (Eq. 1). All losses are reduced as the paper writes them: summed over pairs or
-triplets, divided by the number of anchors.
+Distances lie between unit vectors (Eq. 1). All losses are reduced as the paper writes them: summed over pairs
+or triplets, divided by the number of anchors.
 """
 
 from collections.abc import Callable
