@@ -24,5 +24,7 @@ def test_any_other_failure_of_the_import_is_passed_on(monkeypatch):
 
 
 def test_importing_iaa_leaves_torchvision_alone():
-    script = "import sys, iaa, iaa.vision; assert 'torchvision' not in sys.modules and 'PIL' not in sys.modules"
+    script = (
+        "import sys, iaa, iaa.vision; assert 'torchvision' not in sys.modules and 'PIL' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", script], check=True)
