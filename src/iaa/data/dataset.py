@@ -54,7 +54,7 @@ class Dataset:
         return np.unique(self.labels, return_counts=True)[1].astype(np.int64)
 
     def per_class(self, number: int, *, seed: int = 0) -> "Dataset":
-        """At most ``number`` training pictures per class (Table XI), drawn by ``seed``; other splits stay whole."""
+        """At most ``number`` training pictures per class (Table XI), drawn by ``seed``; the rest stays."""
         if number < 1:
             raise ValueError(f"per_class must be at least 1, got {number}")
         shuffled = np.random.default_rng(seed).permutation(len(self))
