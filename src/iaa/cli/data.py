@@ -161,11 +161,11 @@ def _table(spec: str, found: dict[str, Facts], told: dict[str, Facts]) -> Table:
     return table
 
 
-def _cell(value: float | None) -> str:
+def _cell(value: int | float | None) -> str:
     return "" if value is None else f"{value:,}"
 
 
-def _paper_cell(value: float | None, here: float) -> str:
+def _paper_cell(value: int | float | None, here: int | float) -> str:
     return _cell(value) if value is None or value == here else f"[bold red]≠ {value:,}[/]"
 
 

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from iaa.errors import need
 
@@ -31,7 +32,7 @@ def read(
     *,
     background: str = "white",
     at_least: int | None = None,
-    box: Sequence[float] | None = None,
+    box: Sequence[float] | npt.NDArray[np.float64] | None = None,
 ) -> "Image":
     """An upright 8-bit RGB picture; what is transparent shows the background.
 

@@ -18,7 +18,7 @@ class Facts:
     avg: float | None = None
     std: float | None = None
 
-    def items(self) -> list[tuple[str, float]]:
+    def items(self) -> list[tuple[str, int | float]]:
         """The numbers that are given, by name."""
         return [(name, value) for name, value in asdict(self).items() if value is not None]
 
