@@ -61,14 +61,13 @@ def glance(path: str) -> UnreadablePicture | None:
     """What is wrong with a picture, from its first and last bytes; decoded only if the end looks cut off."""
     pil = need("PIL.Image", extra="images")
     try:
-        with pil.open(path) as picture:
+        with open(path, "rb") as file:
+            picture = pil.open(file)
             _refuse_bomb(path, picture)
             end = _ENDS.get(picture.format or "")
-        if end is not None:
-            with open(path, "rb") as file:
-                file.seek(-min(64, file.seek(0, 2)), 2)
-                if end not in file.read():
-                    read(path)
+            file.seek(-min(64, file.seek(0, 2)), 2)
+            if end is not None and end not in file.read():
+                read(path)
         return None
     except UnreadablePicture as error:
         return error
@@ -84,11 +83,15 @@ def unreadable(paths: Iterable[str], *, thorough: bool = False, threads: int = 4
     from rich.progress import track
 
     names = list(dict.fromkeys(paths))
+    look = _decode if thorough else glance
+    groups = [names[start : start + 64] for start in range(0, len(names), 64)]
     console = Console(stderr=True)
     with ThreadPoolExecutor(threads) as pool:
-        found = pool.map(_decode if thorough else glance, names, chunksize=1)
-        shown = track(found, "reading pictures", len(names), console=console, disable=not console.is_terminal)
-        return [error for error in shown if error is not None]
+        found = pool.map(lambda group: [error for name in group if (error := look(name))], groups)
+        shown = track(
+            found, "reading pictures", len(groups), console=console, disable=not console.is_terminal
+        )
+        return [error for group in shown for error in group]
 
 
 def _decode(path: str) -> UnreadablePicture | None:

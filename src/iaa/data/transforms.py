@@ -17,18 +17,23 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 @dataclass(frozen=True)
 class Transform:
-    """Three steps: ``prepare`` is the same every time (so it can be cached), ``vary`` is drawn, ``finish``
-    turns bytes into normalised floats and takes whole batches."""
+    """Three steps: ``prepare`` is the same every time (so it can be cached), ``vary`` is drawn, and ``finish``
+    turns bytes into floats, normalised (for values of 0 to 255), a whole batch at once.
+    """
 
     prepare: Callable[[Tensor], Tensor]
     vary: Callable[[Tensor], Tensor]
-    finish: Callable[[Tensor], Tensor]
+    normalise: Callable[[Tensor], Tensor]
     at_least: int
-    """Below this many pixels a side, decoding a JPEG at reduced scale would show."""
+    """A JPEG may be decoded at reduced scale as long as both its sides keep this many pixels."""
 
     def __call__(self, picture: Any) -> Tensor:
         """All three steps for one PIL picture."""
         return self.finish(self.vary(self.prepare(as_tensor(np.array(picture)))))
+
+    def finish(self, pictures: Tensor) -> Tensor:
+        """Bytes (a picture or a batch) as normalised floats."""
+        return self.normalise(_floats(pictures.shape).copy_(pictures))
 
 
 def transform(
@@ -57,17 +62,24 @@ def transform(
         raise ValueError(f"resize must be at least the crop's size, got resize={resize} and size={size}")
     to = (resize, resize) if aspect == "squeeze" else resize
     scale = v2.Resize(to, interpolation=InterpolationMode(interpolation), antialias=True)
-    finish = v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, std, inplace=True)])
+    normalise = v2.Normalize([255 * value for value in mean], [255 * value for value in std], inplace=True)
     if train:
-        return Transform(
-            scale, v2.Compose([v2.RandomCrop(size), v2.RandomHorizontalFlip()]), finish, 2 * resize
-        )
-    return Transform(v2.Compose([scale, v2.CenterCrop(size)]), _same, finish, 2 * resize)
+        vary = v2.Compose([v2.RandomCrop(size), v2.RandomHorizontalFlip()])
+        return Transform(scale, vary, normalise, 2 * resize)
+    return Transform(v2.Compose([scale, v2.CenterCrop(size)]), _same, normalise, 2 * resize)
 
 
 def as_tensor(pixels: npt.NDArray[np.uint8]) -> Tensor:
     """(height, width, 3) as (3, height, width), without a copy."""
     return torch.from_numpy(pixels).permute(2, 0, 1)
+
+
+def _floats(shape: torch.Size) -> Tensor:
+    """Room for a batch; a worker takes it in shared memory, which saves a copy on the way to the trainer."""
+    if torch.utils.data.get_worker_info() is None:
+        return torch.empty(shape)
+    storage: Any = torch.UntypedStorage
+    return torch.empty(0).set_(storage._new_shared(4 * shape.numel()), 0, shape)
 
 
 def _same(picture: Tensor) -> Tensor:
