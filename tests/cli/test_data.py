@@ -24,7 +24,7 @@ def test_check_lists_missing_and_broken_pictures_by_name(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "2 pictures cannot be read" in out
     assert "CUB_200_2011/images/001.Albatross/bird_1.jpg: no such file" in out
-    assert "200.Yellowthroat/bird_0.jpg: cannot identify image file" in out
+    assert "200.Yellowthroat/bird_0.jpg: not a picture, or of an unknown format" in out
 
 
 def test_check_reads_a_tar_as_well(tmp_path, capsys):

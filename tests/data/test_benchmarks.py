@@ -119,6 +119,7 @@ def test_a_broken_list_names_file_and_line(tmp_path):
     [
         ("cubs", {}, "did you mean 'cub'"),
         ("cub", {"size": "small"}, "size belongs to vehicleid"),
+        ("folder:there", {"root": "here"}, "root belongs to benchmarks and tables"),
         ("emoji", {"test_share": 0.5}, "test_share belongs to own data"),
         ("vehicleid", {"root": ".", "size": "tiny"}, "size must be one of 'small'"),
     ],

@@ -130,6 +130,7 @@ def test_parquet(tmp_path):
     [
         ({"file": "a.png", "label": 1}, "no column 'path': it has file, label"),
         ({"path": "a.png", "label": 1, "split": "tran"}, "row 1: split must be train, val"),
+        ({"path": "a.png", "label": ""}, "row 1: the label is empty"),
         (
             {"path": "a.png", "label": 1, "split": "test", "is_query": 0, "is_gallery": 0},
             "row 1: a test picture must be query, gallery or both",

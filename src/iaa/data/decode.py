@@ -52,7 +52,7 @@ def read(
     except UnreadablePicture:
         raise
     except (OSError, ValueError, SyntaxError, EOFError, MemoryError, Warning) as error:
-        raise UnreadablePicture(path, _reason(error, path)) from error
+        raise UnreadablePicture(path, _reason(error)) from error
     except pil.DecompressionBombError as error:
         raise UnreadablePicture(path, "too large") from error
 
@@ -72,7 +72,7 @@ def glance(path: str) -> UnreadablePicture | None:
     except UnreadablePicture as error:
         return error
     except (OSError, ValueError, SyntaxError, EOFError, MemoryError, Warning) as error:
-        return UnreadablePicture(path, _reason(error, path))
+        return UnreadablePicture(path, _reason(error))
     except pil.DecompressionBombError:
         return UnreadablePicture(path, "too large")
 
@@ -142,7 +142,9 @@ def _eight_bit(picture: "Image") -> "Image":
     return pil.fromarray(grey).convert("RGB")  # type: ignore[no-any-return]
 
 
-def _reason(error: BaseException, path: str) -> str:
+def _reason(error: BaseException) -> str:
     if isinstance(error, FileNotFoundError):
         return "no such file"
-    return " ".join(str(error).replace(repr(path), "it").split()) or type(error).__name__
+    if type(error).__name__ == "UnidentifiedImageError":
+        return "not a picture, or of an unknown format"
+    return " ".join(str(error).split()) or type(error).__name__

@@ -34,6 +34,7 @@ def load(
         raise unknown("the dataset", spec, SPECS)
     _only_where(own_data, spec, "own data (folder:DIR, table:FILE)", test_share=test_share)
     _only_where(spec == "vehicleid", spec, "vehicleid", size=size, protocol=protocol)
+    _only_where(kind != "folder", spec, "benchmarks and tables", root=root)
     share = 0.2 if test_share is None else test_share
     home = None if root is None else Path(root).expanduser()
     if kind == "folder":

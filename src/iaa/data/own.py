@@ -60,6 +60,9 @@ def table(file: Path, *, root: Path | None, seed: int, test_share: float) -> Dat
     for column in ("path", "label"):
         if column not in columns:
             raise ValueError(f"{file} has no column {column!r}: it has {', '.join(columns)}")
+        for row, value in enumerate(columns[column], start=1):
+            if value is None or not str(value).strip():
+                raise ValueError(f"{file}, row {row}: the {column} is empty")
     base = file.parent if root is None else root
     paths = [str(base / str(path)) for path in columns["path"]]
     given = [str(value).strip().lower() for value in columns.get("split", ())]

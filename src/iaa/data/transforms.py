@@ -17,8 +17,8 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 @dataclass(frozen=True)
 class Transform:
-    """Three steps: ``prepare`` is the same every time (so it can be cached), ``vary`` is drawn, and ``finish``
-    turns bytes into floats, normalised (for values of 0 to 255), a whole batch at once.
+    """Three steps: ``prepare`` is the same every time (so it can be cached), ``vary`` is drawn, and
+    ``finish`` turns bytes into floats, normalised (for values of 0 to 255), a whole batch at once.
     """
 
     prepare: Callable[[Tensor], Tensor]
@@ -79,7 +79,7 @@ def _floats(shape: torch.Size) -> Tensor:
     if torch.utils.data.get_worker_info() is None:
         return torch.empty(shape)
     storage: Any = torch.UntypedStorage
-    return torch.empty(0).set_(storage._new_shared(4 * shape.numel()), 0, shape)
+    return torch.empty(0).set_(storage._new_shared(4 * shape.numel())).view(shape)
 
 
 def _same(picture: Tensor) -> Tensor:
