@@ -125,7 +125,8 @@ class PictureLoader:
         for batch, bad in self.inner:
             if bad and self.pictures.on_bad_image == "raise":
                 raise bad[0]
-            self.pictures.bad += bad
+            known = {error.path for error in self.pictures.bad}
+            self.pictures.bad += [error for error in bad if error.path not in known]
             if batch is not None:
                 yield batch
 
