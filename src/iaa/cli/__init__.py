@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 from iaa.errors import unknown
 
-VERBS: dict[str, str] = {}
+VERBS: dict[str, str] = {
+    "data": "check a benchmark against the paper, see what your own data holds",
+}
 """Verb to what it does. ``iaa.cli.<verb>`` holds ``command``: a function, or a dict of them by name."""
 
 

@@ -1,0 +1,96 @@
+"""CUB-200-2011, Cars-196, Stanford Online Products and In-shop Clothes, read from their official layouts."""
+
+from pathlib import Path
+
+from iaa.data.dataset import Dataset, make
+from iaa.data.listing import folders, locate, pictures_under, rows
+from iaa.errors import need
+
+
+def cub(root: Path) -> Dataset:
+    """CUB-200-2011: classes 1-100 train, 101-200 test (Section VI-A)."""
+    home = locate(root, "images.txt", inside=("CUB_200_2011",))
+    files = dict(rows(home / "images.txt", ("image id", "path")))
+    class_of = dict(rows(home / "image_class_labels.txt", ("image id", "class id")))
+    lost = files.keys() ^ class_of.keys()
+    if lost:
+        raise ValueError(f"images.txt and image_class_labels.txt in {home} disagree on image id {min(lost)}")
+    paths = [str(home / "images" / file) for file in files.values()]
+    names = [
+        file.partition("/")[0] for file in files.values()
+    ]  # 001.Black_footed_Albatross: sorts by class id
+    split = ["train" if int(class_of[image]) <= 100 else "test" for image in files]
+    return make("cub", paths, names, split, ks=(1, 2, 4, 8))
+
+
+def cars(root: Path) -> Dataset:
+    """Cars-196: classes 1-98 train, 99-196 test. ``cars_annos.mat`` + ``car_ims/``, or a folder per class.
+
+    In the folder layout the order of the names decides: the official list is sorted by make, and no make
+    stands on both sides of class 98, so both layouts give the same two halves.
+    """
+    try:
+        home = locate(root, "cars_annos.mat", inside=("cars196", "CARS196", "cars"))
+    except FileNotFoundError:
+        return _cars_by_folder(root)
+    table = need("scipy.io", extra="images").loadmat(home / "cars_annos.mat", squeeze_me=True)
+    entries = table["annotations"]
+    classes = [int(number) for number in entries["class"]]
+    paths = [str(home / str(file)) for file in entries["relative_im_path"]]
+    titles = [str(title) for title in table["class_names"]]
+    names = [f"{number:03d}.{titles[number - 1]}" for number in classes]
+    return make("cars", paths, names, ["train" if number <= 98 else "test" for number in classes])
+
+
+def _cars_by_folder(root: Path) -> Dataset:
+    halves = [path for path in folders(root) if path.name.lower() in ("train", "test")] or [root]
+    titles = sorted({folder.name for half in halves for folder in folders(half)})
+    if len(titles) != 196:
+        raise FileNotFoundError(
+            f"cars expects cars_annos.mat with car_ims/, or 196 class folders (also below train/ and test/), "
+            f"in {root}; found {len(titles)} folders and no cars_annos.mat"
+        )
+    paths, names = [], []
+    for half in halves:
+        for folder in folders(half):
+            found = pictures_under(folder)
+            paths += found
+            names += [f"{titles.index(folder.name) + 1:03d}.{folder.name}"] * len(found)
+    return make("cars", paths, names, ["train" if int(name[:3]) <= 98 else "test" for name in names])
+
+
+def sop(root: Path) -> Dataset:
+    """Stanford Online Products: ``Ebay_train.txt`` and ``Ebay_test.txt`` as they are."""
+    home = locate(root, "Ebay_train.txt", inside=("Stanford_Online_Products",))
+    columns = ("image id", "class id", "super class id", "path")
+    paths, names, split = [], [], []
+    for part in ("train", "test"):
+        table = rows(home / f"Ebay_{part}.txt", columns, skip=1)
+        paths += [str(home / file) for *_, file in table]
+        names += [product for _, product, *_ in table]
+        split += [part] * len(table)
+    return make("sop", paths, names, split, ks=(1, 10, 100))
+
+
+def inshop(root: Path) -> Dataset:
+    """In-shop Clothes Retrieval: ``list_eval_partition.txt``; the test part is queries against a gallery."""
+    home = locate(
+        root, "list_eval_partition.txt", inside=("Eval", "In-shop Clothes Retrieval Benchmark/Eval")
+    )
+    table = rows(home / "list_eval_partition.txt", ("image name", "item id", "evaluation status"), skip=2)
+    base = home.parent if home.name == "Eval" else home
+    folder = base / "Img" if (base / "Img").is_dir() else base  # the archive keeps pictures in Img/img/
+    roles = {"train": "both", "query": "query", "gallery": "gallery"}
+    for number, (_, _, status) in enumerate(table, start=3):
+        if status not in roles:
+            raise ValueError(
+                f"{home / 'list_eval_partition.txt'}, line {number}: status {status!r} is unknown"
+            )
+    return make(
+        "inshop",
+        [str(folder / file) for file, _, _ in table],
+        [item for _, item, _ in table],
+        ["train" if status == "train" else "test" for *_, status in table],
+        role=[roles[status] for *_, status in table],
+        ks=(1, 10, 20),
+    )

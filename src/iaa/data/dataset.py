@@ -1,0 +1,138 @@
+"""One small description for every dataset: a table of path, label, split and role, and the protocol's K."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Strings = npt.NDArray[Any]
+Ids = npt.NDArray[np.int64]
+
+SPLITS = ("train", "val", "test")
+ROLES = ("both", "query", "gallery")
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A table of pictures. Class ids count the classes of ``train`` first, then ``val``, then ``test``.
+
+    So the training ids are 0 … C-1, and two splits share an id only where they share the class.
+    """
+
+    name: str
+    paths: Strings
+    labels: Ids
+    class_names: tuple[str, ...]
+    """The original labels: ``class_names[id]``."""
+    split: Strings
+    """``train``, ``val`` or ``test`` per picture."""
+    role: Strings
+    """``both`` (every other picture is the gallery), ``query`` or ``gallery`` per picture."""
+    ks: tuple[int, ...] = (1, 2, 4, 8)
+    boxes: npt.NDArray[np.float64] | None = None
+    """Left, top, right, bottom in pixels per picture (NaN: the whole picture), where the table gives them."""
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def take(self, rows: npt.ArrayLike) -> "Dataset":
+        """Some rows (positions or a mask); class ids stay what they were."""
+        at = np.asarray(rows)
+        kept = {key: getattr(self, key)[at] for key in ("paths", "labels", "split", "role")}
+        return replace(self, **kept, boxes=None if self.boxes is None else self.boxes[at])
+
+    def part(self, split: str) -> "Dataset":
+        """The pictures of one split (``train``, ``val`` or ``test``); it may be empty."""
+        if split not in SPLITS:
+            raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}")
+        return self.take(self.split == split)
+
+    def class_sizes(self) -> Ids:
+        """Pictures per class, over the classes that occur here, ordered by class id."""
+        return np.unique(self.labels, return_counts=True)[1].astype(np.int64)
+
+    def per_class(self, number: int, *, seed: int = 0) -> "Dataset":
+        """At most ``number`` training pictures per class (Table XI), drawn by ``seed``; the rest stays."""
+        if number < 1:
+            raise ValueError(f"per_class must be at least 1, got {number}")
+        shuffled = np.random.default_rng(seed).permutation(len(self))
+        order = shuffled[np.argsort(self.labels[shuffled], kind="stable")]
+        order = order[self.split[order] == "train"]
+        kept = _rank_in_group(self.labels[order]) < number
+        return self.take(np.sort(np.concatenate([order[kept], np.flatnonzero(self.split != "train")])))
+
+    def hold_out(self, share: float, *, seed: int = 0) -> "Dataset":
+        """Move a share of the training classes, drawn by ``seed``, to ``val``; ids are counted anew."""
+        classes = np.unique(self.labels[self.split == "train"])
+        chosen = draw_classes(classes, share, seed=seed)
+        split = self.split.copy()
+        split[np.isin(self.labels, chosen) & (split == "train")] = "val"
+        return self.with_split(split)
+
+    def draw_gallery(self, *, seed: int = 0) -> "Dataset":
+        """One picture of every test class, drawn by ``seed``, becomes the gallery; the others are queries."""
+        rows = np.random.default_rng(seed).permutation(np.flatnonzero(self.split == "test"))
+        rows = rows[np.argsort(self.labels[rows], kind="stable")]
+        role = self.role.copy()
+        role[rows] = np.where(_rank_in_group(self.labels[rows]) == 0, "gallery", "query")
+        return replace(self, role=role)
+
+    def with_split(self, split: Strings) -> "Dataset":
+        """The same pictures divided anew; ids are counted anew."""
+        names = np.asarray(self.class_names, dtype=object)[self.labels]
+        return make(self.name, self.paths, names, split, role=self.role, ks=self.ks, boxes=self.boxes)
+
+
+def make(
+    name: str,
+    paths: Sequence[str] | Strings,
+    labels: Sequence[object] | Strings,
+    split: Sequence[str] | Strings,
+    *,
+    role: Sequence[str] | Strings | None = None,
+    ks: tuple[int, ...] = (1, 2, 4, 8),
+    boxes: npt.NDArray[np.float64] | None = None,
+) -> Dataset:
+    """A dataset from columns; labels of any type are kept as text, so that no id is rounded.
+
+    >>> make("mine", ["a.png", "b.png"], [16777217, 16777216], ["train", "train"]).class_names
+    ('16777216', '16777217')
+    """
+    texts = np.array([str(label) for label in labels], dtype=object)
+    splits = np.asarray(split, dtype="<U5")
+    rank = np.select([splits == part for part in SPLITS], range(len(SPLITS)), default=-1)
+    if not len(texts):
+        raise ValueError(f"{name} has no pictures")
+    if (rank < 0).any():
+        raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {splits[rank < 0][0]!r}")
+    names, inverse = np.unique(texts, return_inverse=True)
+    first = np.full(len(names), len(SPLITS))
+    np.minimum.at(first, inverse, rank)
+    whole = all(text.isdecimal() for text in names)
+    keys = [(first[i], int(text) if whole else 0, text) for i, text in enumerate(names)]
+    order = sorted(range(len(names)), key=keys.__getitem__)
+    new_id = np.empty(len(names), dtype=np.int64)
+    new_id[order] = np.arange(len(names))
+    roles = np.full(len(texts), "both", dtype="<U7") if role is None else np.asarray(role, dtype="<U7")
+    class_names = tuple(str(names[i]) for i in order)
+    return Dataset(
+        name, np.asarray(paths, dtype=object), new_id[inverse], class_names, splits, roles, ks, boxes
+    )
+
+
+def draw_classes(classes: Ids, share: float, *, seed: int) -> Ids:
+    """A share of the classes, at least one and never all of them."""
+    if not 0 < share < 1:
+        raise ValueError(f"the share of held-out classes must lie between 0 and 1, got {share}")
+    if len(classes) < 2:
+        raise ValueError(f"a class-disjoint split needs at least 2 classes, got {len(classes)}")
+    number = min(max(round(share * len(classes)), 1), len(classes) - 1)
+    return np.random.default_rng(seed).permutation(classes)[:number]
+
+
+def _rank_in_group(groups: Ids) -> Ids:
+    """0, 1, 2 … within every run of equal neighbours."""
+    starts = np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]]) if len(groups) else np.array([], int)
+    return np.arange(len(groups)) - np.repeat(starts, np.diff(np.r_[starts, len(groups)]))

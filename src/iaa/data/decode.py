@@ -1,0 +1,150 @@
+"""Reading one picture so that it comes out right, whatever its file holds."""
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from iaa.errors import need
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+MAX_PIXELS = 89_478_485  # a quarter of a gigabyte as RGB: Pillow's own bound for a decompression bomb
+_ENDS = {"JPEG": b"\xff\xd9", "PNG": b"IEND\xaeB`\x82"}
+
+
+class UnreadablePicture(ValueError):
+    """A picture that is missing, broken, no picture at all or too large."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path, self.reason = path, reason
+
+    def __str__(self) -> str:
+        return f"cannot read picture {self.path}: {self.reason}"
+
+
+def read(
+    path: str,
+    *,
+    background: str = "white",
+    at_least: int | None = None,
+    box: Sequence[float] | npt.NDArray[np.float64] | None = None,
+) -> "Image":
+    """An upright 8-bit RGB picture; what is transparent shows the background.
+
+    ``at_least``: a JPEG may be decoded at 1/2, 1/4 or 1/8 as long as both sides keep that many pixels.
+    ``box``: left, top, right, bottom to cut out, in pixels of the file.
+    """
+    pil = need("PIL.Image", extra="images")
+    try:
+        with pil.open(path) as picture:
+            _refuse_bomb(path, picture)
+            if at_least is not None and box is None and picture.format == "JPEG":
+                picture.draft(None, (at_least, at_least))
+            picture.load()
+            if box is not None and not np.isnan(box).any():
+                picture = picture.crop(tuple(round(side) for side in box))
+            return _rgb(_upright(picture), background)
+    except UnreadablePicture:
+        raise
+    except (OSError, ValueError, SyntaxError, EOFError, MemoryError, Warning) as error:
+        raise UnreadablePicture(path, _reason(error)) from error
+    except pil.DecompressionBombError as error:
+        raise UnreadablePicture(path, "too large") from error
+
+
+def glance(path: str) -> UnreadablePicture | None:
+    """What is wrong with a picture, from its first and last bytes; decoded only if the end looks cut off."""
+    pil = need("PIL.Image", extra="images")
+    try:
+        with open(path, "rb") as file:
+            picture = pil.open(file)
+            _refuse_bomb(path, picture)
+            end = _ENDS.get(picture.format or "")
+            file.seek(-min(64, file.seek(0, 2)), 2)
+            if end is not None and end not in file.read():
+                read(path)
+        return None
+    except UnreadablePicture as error:
+        return error
+    except (OSError, ValueError, SyntaxError, EOFError, MemoryError, Warning) as error:
+        return UnreadablePicture(path, _reason(error))
+    except pil.DecompressionBombError:
+        return UnreadablePicture(path, "too large")
+
+
+def unreadable(paths: Iterable[str], *, thorough: bool = False, threads: int = 4) -> list[UnreadablePicture]:
+    """Every picture that is missing or cannot be read; ``thorough`` decodes each one whole."""
+    from rich.console import Console
+    from rich.progress import track
+
+    names = list(dict.fromkeys(paths))
+    look = _decode if thorough else glance
+    groups = [names[start : start + 64] for start in range(0, len(names), 64)]
+    console = Console(stderr=True)
+    with ThreadPoolExecutor(threads) as pool:
+        found = pool.map(lambda group: [error for name in group if (error := look(name))], groups)
+        shown = track(
+            found, "reading pictures", len(groups), console=console, disable=not console.is_terminal
+        )
+        return [error for group in shown for error in group]
+
+
+def _decode(path: str) -> UnreadablePicture | None:
+    try:
+        read(path)
+    except UnreadablePicture as error:
+        return error
+    return None
+
+
+def _refuse_bomb(path: str, picture: "Image") -> None:
+    width, height = picture.size
+    if width * height > MAX_PIXELS:
+        raise UnreadablePicture(path, f"{width} x {height} pixels are too many (at most {MAX_PIXELS:,})")
+
+
+def _upright(picture: "Image") -> "Image":
+    """Turned as the EXIF tag says; most pictures have none, and pay nothing."""
+    if picture.getexif().get(0x0112, 1) == 1:
+        return picture
+    ops: Any = need("PIL.ImageOps", extra="images")
+    turned: Image = ops.exif_transpose(picture)
+    return turned
+
+
+def _rgb(picture: "Image", background: str) -> "Image":
+    pil = need("PIL.Image", extra="images")
+    if picture.mode == "RGB" and "transparency" not in picture.info:
+        return picture
+    if picture.mode.startswith("I") or picture.mode == "F":
+        return _eight_bit(picture)
+    if picture.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in picture.info:
+        over: Image = picture.convert("RGBA")
+        under: Image = pil.new("RGBA", over.size, background)
+        return pil.alpha_composite(under, over).convert("RGB")  # type: ignore[no-any-return]
+    return picture.convert("RGB")
+
+
+def _eight_bit(picture: "Image") -> "Image":
+    """16-bit grey brought to 8 bits; Pillow's own conversion would clip it to white."""
+    pil = need("PIL.Image", extra="images")
+    values = np.asarray(picture, dtype=np.float64)
+    if picture.mode == "F" or values.max(initial=0) > 65535 or values.min(initial=0) < 0:
+        raise UnreadablePicture(
+            getattr(picture, "filename", "?"), f"mode {picture.mode} beyond 16 bits has no scale"
+        )
+    grey = (values / 257).round().astype(np.uint8)
+    return pil.fromarray(grey).convert("RGB")  # type: ignore[no-any-return]
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    if type(error).__name__ == "UnidentifiedImageError":
+        return "not a picture, or of an unknown format"
+    return " ".join(str(error).split()) or type(error).__name__

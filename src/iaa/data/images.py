@@ -1,0 +1,219 @@
+"""From files to batches: a dataset of pictures with a shared cache, and its loader."""
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from iaa.data.cache import PictureCache, free_memory
+from iaa.data.decode import UnreadablePicture, read, unreadable
+from iaa.data.transforms import Transform, as_tensor, transform
+from iaa.errors import unknown
+
+__all__ = ["Batch", "PictureLoader", "Pictures", "Transform", "loader", "transform"]
+
+_log = logging.getLogger("iaa")
+
+
+class Batch(NamedTuple):
+    """What a loader yields; ``rows`` says which pictures these are."""
+
+    images: Tensor
+    labels: Tensor
+    rows: Tensor
+
+
+class Pictures(torch.utils.data.Dataset[tuple[Tensor, int]]):
+    """A map-style dataset of (image, label), checked before use, with decoded pictures cached where they fit.
+
+    Unreadable pictures raise at once, or with ``on_bad_image="skip"`` are left out and listed in ``bad``:
+    take ``paths`` and ``labels`` from here afterwards. ``transform`` may be any callable on PIL pictures.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str] | npt.NDArray[Any],
+        labels: Sequence[int] | npt.NDArray[np.int64] | Tensor,
+        transform: Callable[[Any], Tensor],
+        *,
+        cache: str | bool = "auto",
+        on_bad_image: str = "raise",
+        background: str = "white",
+        boxes: npt.NDArray[np.float64] | None = None,
+        check: bool = True,
+    ) -> None:
+        if on_bad_image not in ("raise", "skip"):
+            raise unknown("on_bad_image", on_bad_image, ("raise", "skip"))
+        if len(paths) != len(labels):
+            raise ValueError(f"{len(paths)} paths but {len(labels)} labels")
+        self.paths = [str(path) for path in paths]
+        self.labels = torch.as_tensor(labels, dtype=torch.int64)
+        self.transform, self.background, self.boxes = transform, background, boxes
+        self.on_bad_image = on_bad_image
+        self.bad = unreadable(self.paths) if check else []
+        if self.bad:
+            self._drop_bad()
+        self.cache, self.note = _make_cache(self, cache)
+        _log.info(self.note)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, row: int) -> tuple[Tensor, int]:
+        varied, step = self.varied(row), self.transform
+        image = step.finish(varied) if isinstance(step, Transform) else varied
+        return image, int(self.labels[row])
+
+    def varied(self, row: int) -> Tensor:
+        """The picture after everything but ``finish``, which is quicker for a whole batch."""
+        pixels = self.cache.get(row) if self.cache is not None else None
+        if pixels is None:
+            pixels = self.prepared(row)
+            if self.cache is not None:
+                self.cache.put(row, pixels)
+        if isinstance(self.transform, Transform):
+            return self.transform.vary(as_tensor(pixels))
+        from PIL import Image
+
+        return self.transform(Image.fromarray(pixels))
+
+    def prepared(self, row: int) -> npt.NDArray[np.uint8]:
+        """The picture (height, width, 3) as the cache keeps it."""
+        step = self.transform if isinstance(self.transform, Transform) else None
+        box = None if self.boxes is None else self.boxes[row]
+        at_least = step.at_least if step else None
+        picture = read(self.paths[row], background=self.background, at_least=at_least, box=box)
+        pixels = np.array(picture)
+        return step.prepare(as_tensor(pixels)).permute(1, 2, 0).numpy() if step else pixels
+
+    def _drop_bad(self) -> None:
+        if self.on_bad_image == "raise":
+            more = (
+                f" (and {len(self.bad) - 1} more: `iaa data check` lists them)" if len(self.bad) > 1 else ""
+            )
+            raise UnreadablePicture(self.bad[0].path, self.bad[0].reason + more)
+        names = {error.path for error in self.bad}
+        kept = [row for row, path in enumerate(self.paths) if path not in names]
+        if not kept:
+            raise UnreadablePicture(
+                self.bad[0].path, f"{self.bad[0].reason}, and no other picture is readable"
+            )
+        _log.warning("%d unreadable pictures are left out, the first: %s", len(self.bad), self.bad[0])
+        self.paths = [self.paths[row] for row in kept]
+        self.labels = self.labels[kept]
+        self.boxes = None if self.boxes is None else self.boxes[kept]
+
+
+class PictureLoader:
+    """Batches from worker processes; a picture that turns out unreadable stops the run or is left out."""
+
+    def __init__(self, pictures: Pictures, inner: "DataLoader[Any]") -> None:
+        self.pictures, self.inner = pictures, inner
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch, bad in self.inner:
+            if bad and self.pictures.on_bad_image == "raise":
+                raise bad[0]
+            known = {error.path for error in self.pictures.bad}
+            self.pictures.bad += [error for error in bad if error.path not in known]
+            if batch is not None:
+                yield batch
+
+
+def loader(
+    pictures: Pictures,
+    *,
+    batches: Iterable[Sequence[int]] | None = None,
+    batch_size: int = 64,
+    workers: int | None = None,
+    seed: int = 0,
+    pin_memory: bool | None = None,
+) -> PictureLoader:
+    """Batches in order, or as a batch sampler (``batches``) says; ``workers`` default to the free cores."""
+    number = _default_workers(pictures) if workers is None else workers
+    several: dict[str, Any] = {}
+    if number:
+        several = {"persistent_workers": True, "prefetch_factor": 2}
+        if sys.platform.startswith("linux"):
+            several["multiprocessing_context"] = "fork"  # the cache is shared by inheritance
+    how = {"batch_sampler": batches} if batches is not None else {"batch_size": batch_size}
+    inner: DataLoader[Any] = DataLoader(
+        _Rows(pictures),
+        **how,
+        num_workers=number,
+        collate_fn=_Collate(pictures),
+        generator=torch.Generator().manual_seed(seed),
+        pin_memory=torch.cuda.is_available() if pin_memory is None else pin_memory,
+        **several,
+    )
+    return PictureLoader(pictures, inner)
+
+
+@dataclass(frozen=True)
+class _Rows(torch.utils.data.Dataset[Any]):
+    """Pictures before ``finish``; a failure travels as a value, since a worker's traceback helps nobody."""
+
+    pictures: Pictures
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    def __getitem__(self, row: int) -> tuple[int, Tensor | UnreadablePicture]:
+        try:
+            return row, self.pictures.varied(row)
+        except UnreadablePicture as error:
+            return row, error
+
+
+@dataclass(frozen=True)
+class _Collate:
+    pictures: Pictures
+
+    def __call__(
+        self, samples: list[tuple[int, Tensor | UnreadablePicture]]
+    ) -> tuple[Batch | None, list[UnreadablePicture]]:
+        bad = [image for _, image in samples if isinstance(image, UnreadablePicture)]
+        good = [(row, image) for row, image in samples if isinstance(image, Tensor)]
+        if not good:
+            return None, bad
+        images = torch.stack([image for _, image in good])
+        if isinstance(self.pictures.transform, Transform):
+            images = self.pictures.transform.finish(images)
+        rows = torch.tensor([row for row, _ in good])
+        return Batch(images, self.pictures.labels[rows], rows), bad
+
+
+def _make_cache(pictures: Pictures, wanted: str | bool) -> tuple[PictureCache | None, str]:
+    if wanted not in ("auto", True, False):
+        raise unknown("cache", wanted, ("auto", "True", "False"))
+    number = len(pictures)
+    if wanted is False or not number:
+        return None, f"picture cache: off ({number:,} pictures)"
+    sizes = []
+    for row in np.linspace(0, number - 1, min(number, 32)).astype(int).tolist():
+        try:
+            sizes.append(pictures.prepared(row).size)
+        except UnreadablePicture:  # it is reported when its turn comes
+            continue
+    needed = int(np.mean(sizes or [0]) * number)
+    budget = free_memory() // 2
+    text = f"{number:,} pictures need {needed / 2**30:.2f} GiB, {budget / 2**30:.2f} GiB may be used"
+    if wanted == "auto" and needed > budget:
+        return None, f"picture cache: off, {text}"
+    return PictureCache(number, int(needed * 1.1) + 2**20), f"picture cache: on, {text}"
+
+
+def _default_workers(pictures: Pictures) -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return 0 if len(pictures) < 512 else min(max(cores - 1, 1), 8)

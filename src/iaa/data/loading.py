@@ -1,0 +1,79 @@
+"""From a name on the command line to a dataset."""
+
+from pathlib import Path
+
+from iaa.data import benchmarks, own
+from iaa.data.dataset import Dataset
+from iaa.data.emoji import emoji
+from iaa.data.vehicleid import SIZES, vehicleid
+from iaa.errors import unknown
+
+BENCHMARKS = ("cub", "cars", "sop", "inshop", "vehicleid")
+SPECS = (*BENCHMARKS, "emoji", "folder:DIR", "table:FILE")
+
+
+def load(
+    spec: str,
+    *,
+    root: str | Path | None = None,
+    per_class: int | None = None,
+    seed: int = 0,
+    test_share: float | None = None,
+    size: str | None = None,
+    protocol: str | None = None,
+) -> Dataset:
+    """Read a dataset: a benchmark by name (with ``root``), ``emoji``, ``folder:DIR`` or ``table:FILE``.
+
+    ``seed`` draws ``per_class`` training pictures, the test classes of own data that brings no split
+    (``test_share``, 0.2) and the gallery of ``vehicleid``'s ``protocol="one-gallery"``; ``size`` is
+    its small, medium (default) or large test set.
+    """
+    kind, colon, place = spec.partition(":")
+    own_data = kind in ("folder", "table") and bool(colon)
+    if not own_data and spec not in (*BENCHMARKS, "emoji"):
+        raise unknown("the dataset", spec, SPECS)
+    _only_where(own_data, spec, "own data (folder:DIR, table:FILE)", test_share=test_share)
+    _only_where(spec == "vehicleid", spec, "vehicleid", size=size, protocol=protocol)
+    _only_where(kind != "folder", spec, "benchmarks and tables", root=root)
+    share = 0.2 if test_share is None else test_share
+    home = None if root is None else Path(root).expanduser()
+    if kind == "folder":
+        dataset = own.folder(Path(place).expanduser(), seed=seed, test_share=share)
+    elif kind == "table":
+        dataset = own.table(Path(place).expanduser(), root=home, seed=seed, test_share=share)
+    elif spec == "emoji":
+        dataset = emoji(home)
+    elif home is None:
+        raise ValueError(
+            f"{spec} needs a root, the folder with its files: docs/datasets.md says where to get it"
+        )
+    elif spec == "vehicleid":
+        dataset = vehicleid(home, size=size or "medium", protocol=protocol or "leave-one-out", seed=seed)
+    else:
+        readers = {"cub": benchmarks.cub, "cars": benchmarks.cars, "sop": benchmarks.sop}
+        dataset = readers.get(spec, benchmarks.inshop)(home)
+    return dataset if per_class is None else dataset.per_class(per_class, seed=seed)
+
+
+def evaluations(
+    spec: str,
+    *,
+    root: str | Path | None = None,
+    seed: int = 0,
+    test_share: float | None = None,
+    size: str | None = None,
+    protocol: str | None = None,
+) -> dict[str, Dataset]:
+    """The test parts that belong in one table: small, medium and large for vehicleid, else just ``test``."""
+    sizes = SIZES if spec == "vehicleid" and size is None else (size,)
+    found = {
+        each or "test": load(spec, root=root, seed=seed, test_share=test_share, size=each, protocol=protocol)
+        for each in sizes
+    }
+    return {name: dataset.part("test") for name, dataset in found.items()}
+
+
+def _only_where(fits: bool, spec: str, owner: str, **options: object) -> None:
+    for name, value in options.items():
+        if value is not None and not fits:
+            raise ValueError(f"{name} belongs to {owner}, not to {spec}")

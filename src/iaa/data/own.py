@@ -1,0 +1,138 @@
+"""People's own pictures: a folder per class, or a table."""
+
+import csv
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from iaa.data.dataset import Dataset, draw_classes, make
+from iaa.data.listing import folders, pictures_under
+from iaa.errors import need
+
+_PARTS = {
+    "train": ("train", "both"),
+    "val": ("val", "both"),
+    "validation": ("val", "both"),
+    "test": ("test", "both"),
+    "query": ("test", "query"),
+    "gallery": ("test", "gallery"),
+}
+_BOX = ("x_1", "y_1", "x_2", "y_2")
+
+
+def folder(root: Path, *, seed: int, test_share: float) -> Dataset:
+    """One sub-folder per class, at will below ``train/ val/ test/`` or ``query/ gallery/``.
+
+    Without such parts, a share of the classes drawn by ``seed`` becomes the test part.
+    """
+    if not root.is_dir():
+        raise FileNotFoundError(f"folder {root} does not exist")
+    inner = folders(root)
+    divided = bool(inner) and all(path.name.lower() in _PARTS for path in inner)
+    paths: list[str] = []
+    names: list[str] = []
+    split: list[str] = []
+    role: list[str] = []
+    for part in inner if divided else [root]:
+        to = _PARTS[part.name.lower()] if divided else ("train", "both")
+        for home in folders(part):
+            found = pictures_under(home)
+            paths += found
+            names += [home.name] * len(found)
+            split += [to[0]] * len(found)
+            role += [to[1]] * len(found)
+    if not paths:
+        raise ValueError(f"folder {root} has no pictures in sub-folders: expected one sub-folder per class")
+    dataset = make(root.name, paths, names, split, role=role)
+    return dataset if divided else _split_classes(dataset, test_share, seed)
+
+
+def table(file: Path, *, root: Path | None, seed: int, test_share: float) -> Dataset:
+    """A csv or Parquet table with the columns path and label, and at will split, is_query, is_gallery.
+
+    Paths are relative to ``root``, else to the table's own folder. The tables of open-metric-learning, whose
+    ``validation`` is the test part and whose ``x_1 y_1 x_2 y_2`` is a box to cut out, work as they are.
+    """
+    columns = _read(file)
+    for column in ("path", "label"):
+        if column not in columns:
+            raise ValueError(f"{file} has no column {column!r}: it has {', '.join(columns)}")
+        for row, value in enumerate(columns[column], start=1):
+            if value is None or not str(value).strip():
+                raise ValueError(f"{file}, row {row}: the {column} is empty")
+    base = file.parent if root is None else root
+    paths = [str(base / str(path)) for path in columns["path"]]
+    given = [str(value).strip().lower() for value in columns.get("split", ())]
+    for row, value in enumerate(given, start=1):
+        if value not in ("train", "val", "validation", "test"):
+            raise ValueError(
+                f"{file}, row {row}: split must be train, val, validation or test; got {value!r}"
+            )
+    split = [_PARTS[value][0] for value in given] or ["train"] * len(paths)
+    if given and "test" not in split:
+        split = ["test" if part == "val" else part for part in split]
+    role = _roles(file, columns, split)
+    dataset = make(file.stem, paths, columns["label"], split, role=role, boxes=_boxes(columns))
+    return dataset if given else _split_classes(dataset, test_share, seed)
+
+
+def _split_classes(dataset: Dataset, share: float, seed: int) -> Dataset:
+    chosen = draw_classes(np.unique(dataset.labels), share, seed=seed)
+    split = np.where(np.isin(dataset.labels, chosen), "test", "train")
+    return dataset.with_split(split)
+
+
+def _read(file: Path) -> dict[str, list[object]]:
+    if not file.is_file():
+        raise FileNotFoundError(f"table {file} does not exist")
+    if file.suffix.lower() in (".parquet", ".pq"):
+        read = need("pyarrow.parquet", extra="tables").read_table(file)
+        return {name: read.column(name).to_pylist() for name in read.column_names}
+    with open(file, newline="", encoding="utf-8-sig") as lines:
+        head = lines.readline()
+        lines.seek(0)
+        mark = max(",;\t", key=head.count)
+        reader = csv.reader(lines, delimiter=mark)
+        names = [name.strip() for name in next(reader, [])]
+        cells = [row for row in reader if row]
+    for number, row in enumerate(cells, start=2):
+        if len(row) != len(names):
+            raise ValueError(f"{file}, line {number}: expected {len(names)} columns, got {len(row)}")
+    return {name: [row[i] for row in cells] for i, name in enumerate(names)}
+
+
+def _roles(file: Path, columns: dict[str, list[object]], split: list[str]) -> list[str]:
+    roles = ["both"] * len(split)
+    if "is_query" not in columns and "is_gallery" not in columns:
+        return roles
+    asks = _flags(columns.get("is_query"), len(split))
+    answers = _flags(columns.get("is_gallery"), len(split))
+    for row, (part, query, gallery) in enumerate(zip(split, asks, answers, strict=True)):
+        if part == "train":
+            continue
+        if not (query or gallery):
+            raise ValueError(f"{file}, row {row + 1}: a test picture must be query, gallery or both")
+        roles[row] = "both" if query and gallery else "query" if query else "gallery"
+    return roles
+
+
+def _flags(values: Iterable[object] | None, length: int) -> list[bool]:
+    if values is None:
+        return [False] * length
+    return [str(value).strip().lower() in ("true", "1", "1.0", "yes") for value in values]
+
+
+def _boxes(columns: dict[str, list[object]]) -> npt.NDArray[np.float64] | None:
+    if not all(name in columns for name in _BOX):
+        return None
+    cells = [[_number(value) for value in columns[name]] for name in _BOX]
+    boxes = np.array(cells, dtype=np.float64).T
+    return None if np.isnan(boxes).all() else boxes
+
+
+def _number(value: object) -> float:
+    text = str(value).strip()
+    return math.nan if text in ("", "None", "nan", "NaN") else float(text)

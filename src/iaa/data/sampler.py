@@ -1,0 +1,179 @@
+"""The balanced sampler: batches of P classes x K pictures, planned as a pure function of (seed, epoch)."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.data import Sampler
+
+from iaa.errors import unknown
+
+Ids = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """All batches of an epoch, for all ranks: batch ``b`` is ``rows[edges[b]:edges[b + 1]]``."""
+
+    rows: Ids
+    edges: Ids
+
+    def __len__(self) -> int:
+        return len(self.edges) - 1
+
+    def __getitem__(self, batch: int) -> Ids:
+        return self.rows[self.edges[batch] : self.edges[batch + 1]]
+
+
+def balanced_plan(
+    labels: npt.ArrayLike,
+    *,
+    classes: int,
+    per_class: int,
+    seed: int = 0,
+    epoch: int = 0,
+    rounds: int | None = None,
+    small: str = "take",
+    world_size: int = 1,
+) -> Plan:
+    """Deal every class ``rounds`` times into batches of ``classes`` classes with ``per_class`` pictures each.
+
+    The epoch is as many rounds as come nearest to showing every picture once. Batches differ by one class at
+    most, none repeats a class and none has fewer than two; their number is a multiple of ``world_size``. A
+    class with fewer than ``per_class`` pictures gives what it has (``small="take"``) or repeats them.
+    """
+    if small not in ("take", "repeat"):
+        raise unknown("small", small, ("take", "repeat"))
+    if classes < 2 or per_class < 1:
+        raise ValueError(f"a batch needs classes >= 2 and per_class >= 1, got {classes} and {per_class}")
+    ids, inverse, count = np.unique(np.asarray(labels), return_inverse=True, return_counts=True)
+    if len(ids) < 2:
+        raise ValueError(f"the balanced sampler needs pictures of at least 2 classes, got {len(ids)}")
+    number, width = len(ids), min(classes, len(ids))
+    if rounds is None:
+        rounds = max(1, round(len(inverse) / int(np.minimum(count, per_class).sum())))
+    rounds, batches = _fit(number, width, rounds, world_size)
+    rng = np.random.default_rng([seed, epoch])
+    edges = np.arange(batches + 1) * (rounds * number) // batches
+    together = edges[::world_size] if number >= width * world_size else edges
+    slots = _deal(rng, number, rounds, together)
+    rows, given = _draw(rng, inverse, count, slots, rounds, per_class, repeat=small == "repeat")
+    return Plan(rows, np.r_[0, np.cumsum(given)][edges])
+
+
+class BalancedSampler(Sampler[list[int]]):
+    """A batch sampler over :func:`balanced_plan`; every rank takes its own batches of the one common plan.
+
+    Workers fetch ahead, so only the training loop knows how far it is: give ``state_dict`` the number of
+    batches done, and ``load_state_dict`` goes on behind them.
+    """
+
+    def __init__(
+        self,
+        labels: npt.ArrayLike | torch.Tensor,
+        *,
+        classes: int,
+        per_class: int,
+        seed: int = 0,
+        rounds: int | None = None,
+        small: str = "take",
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank must lie in [0, {world_size}), got {rank}")
+        self.labels = np.asarray(labels)
+        self.options: dict[str, Any] = {"classes": classes, "per_class": per_class, "seed": seed}
+        self.options |= {"rounds": rounds, "small": small, "world_size": world_size}
+        self.rank, self.world_size = rank, world_size
+        self.set_epoch(0)
+
+    def set_epoch(self, epoch: int, *, start: int = 0) -> None:
+        """Plan an epoch; ``start`` leaves out the batches of this rank that are done already."""
+        self.epoch, self.start = epoch, start
+        self.plan = balanced_plan(self.labels, **self.options, epoch=epoch)
+
+    def __len__(self) -> int:
+        return max(0, len(self.plan) // self.world_size - self.start)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for batch in range(self.start * self.world_size + self.rank, len(self.plan), self.world_size):
+            yield self.plan[batch].tolist()
+
+    def state_dict(self, done: int = 0) -> dict[str, Any]:
+        """Where the run stands: ``done`` batches of this epoch, counted from its beginning."""
+        return {"epoch": self.epoch, "done": done, "fingerprint": self._fingerprint()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on in the middle of an epoch; the labels and options must be those of the saved run."""
+        if state["fingerprint"] != self._fingerprint():
+            raise ValueError("the saved run sampled other labels, or with other options, seed or world size")
+        self.set_epoch(int(state["epoch"]), start=int(state["done"]))
+
+    def _fingerprint(self) -> str:
+        digest = hashlib.sha256(np.ascontiguousarray(self.labels, dtype=np.int64).tobytes())
+        digest.update(repr(sorted(self.options.items())).encode())
+        return digest.hexdigest()[:16]
+
+
+def _fit(number: int, width: int, rounds: int, world_size: int) -> tuple[int, int]:
+    """Rounds (at least those asked for) and batches: as many on each rank, two classes or more in each."""
+    while True:
+        batches = -(-number * rounds // (width * world_size)) * world_size
+        if number * rounds >= 2 * batches:
+            return rounds, batches
+        rounds += 1
+
+
+def _deal(rng: np.random.Generator, number: int, rounds: int, edges: Ids) -> Ids:
+    """Class per slot: one permutation after the other, such that no batch holds a class twice."""
+    slots = np.empty(number * rounds, dtype=np.int64)
+    for start in range(0, len(slots), number):
+        order = rng.permutation(number)
+        after = int(np.searchsorted(edges, start, side="right"))
+        begin, end = int(edges[after - 1]), int(edges[min(after, len(edges) - 1)])
+        if begin < start:  # a batch reaches over from the last round: keep its classes out of its rest
+            head = min(end - start, number)
+            taken = np.zeros(number, dtype=bool)
+            taken[slots[begin:start]] = True
+            clash = np.flatnonzero(taken[order[:head]])
+            spare = head + np.flatnonzero(~taken[order[head:]])[: len(clash)]
+            clash = clash[: len(spare)]
+            order[clash], order[spare] = order[spare], order[clash]
+        slots[start : start + number] = order
+    return slots
+
+
+def _draw(
+    rng: np.random.Generator,
+    inverse: Ids,
+    count: Ids,
+    slots: Ids,
+    rounds: int,
+    per_class: int,
+    *,
+    repeat: bool,
+) -> tuple[Ids, Ids]:
+    """Pictures for every slot and how many each got; a class is gone through before it is shuffled anew."""
+    members = np.argsort(inverse, kind="stable")
+    first = np.r_[0, np.cumsum(count)[:-1]]
+    groups = np.maximum(count // per_class, 1)  # draws of per_class that one shuffle of the class serves
+    passes = -(-rounds // groups)
+    # one entry per class, pass and picture; sorting by block + chance shuffles them all at once
+    owner = np.repeat(np.arange(len(count)), passes)
+    block = np.repeat(np.arange(len(owner)), count[owner])
+    offset = np.r_[0, np.cumsum(count[owner])]
+    entry = np.arange(offset[-1]) - offset[block]
+    shuffled = members[(first[owner[block]] + entry)[np.argsort(block + 0.999 * rng.random(len(block)))]]
+    turn = np.empty_like(slots)  # how often the class was dealt before
+    by_class = np.argsort(slots, kind="stable")
+    turn[by_class] = np.tile(np.arange(rounds), len(count))
+    which, part = np.divmod(turn, groups[slots])
+    begin = offset[np.r_[0, np.cumsum(passes)[:-1]][slots] + which] + part * per_class
+    given = np.full(len(slots), per_class) if repeat else np.minimum(count[slots], per_class)
+    step = np.arange(given.sum()) - np.repeat(np.r_[0, np.cumsum(given)[:-1]], given)
+    return shuffled[np.repeat(begin, given) + step % np.repeat(count[slots], given)], given

