@@ -1,0 +1,40 @@
+"""torchvision, importable next to any torch: its CUDA wheel dies beside a CPU torch unless helped."""
+
+import importlib
+import sys
+from types import ModuleType
+
+from iaa.errors import need
+
+_SCHEMAS = (
+    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+)
+_declared: list[object] = []  # a library's declarations live as long as the object does
+
+
+def torchvision() -> ModuleType:
+    """The torchvision package, with models and transforms working even where its binary part cannot load.
+
+    Without that part the import stops at "operator torchvision::nms does not exist"; declaring the schemas
+    of the two operators is enough for everything that does not detect boxes. Call it before importing timm.
+    """
+    try:
+        return need("torchvision", extra="images")
+    except RuntimeError as error:
+        if "torchvision::nms does not exist" not in str(error):
+            raise
+    _declare_operators()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+        del sys.modules[name]  # what the failed import left half-made
+    return importlib.import_module("torchvision")
+
+
+def _declare_operators() -> None:
+    import torch
+
+    if not _declared:
+        library = torch.library.Library("torchvision", "DEF")
+        for schema in _SCHEMAS:
+            library.define(schema)
+        _declared.append(library)
