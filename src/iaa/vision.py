@@ -6,12 +6,6 @@ from types import ModuleType
 
 from iaa.errors import need
 
-_SCHEMAS = (
-    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-)
-_declared: list[object] = []  # a library's declarations live as long as the object does
-
 
 def torchvision() -> ModuleType:
     """The torchvision package, with models and transforms working even where its binary part cannot load.
@@ -24,17 +18,11 @@ def torchvision() -> ModuleType:
     except RuntimeError as error:
         if "torchvision::nms does not exist" not in str(error):
             raise
-    _declare_operators()
+    import torch
+
+    for operator in ("nms", "qnms"):
+        schema = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+        torch.library.define(f"torchvision::{operator}", schema)
     for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
         del sys.modules[name]  # what the failed import left half-made
     return importlib.import_module("torchvision")
-
-
-def _declare_operators() -> None:
-    import torch
-
-    if not _declared:
-        library = torch.library.Library("torchvision", "DEF")
-        for schema in _SCHEMAS:
-            library.define(schema)
-        _declared.append(library)
