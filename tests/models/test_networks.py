@@ -21,7 +21,8 @@ def test_parameters_and_features_are_the_known_ones(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "counters"), [("googlenet", True), ("resnet50", True), ("resnet50", False), ("bn_inception", False)]
+    ("name", "counters"),
+    [("googlenet", True), ("resnet50", True), ("resnet50", False), ("bn_inception", False)],
 )
 def test_published_files_fit_without_a_word(name, counters, tmp_path):
     state = published(name, counters=counters)
