@@ -1,0 +1,109 @@
+"""Weights from files: read them safely, fit them to a network, say what did not fit."""
+
+import pickle
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from iaa.errors import unknown
+
+State = dict[str, Tensor]
+_WRAPPERS = ("state_dict", "model_state_dict", "model")
+_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
+
+
+class Loaded(NamedTuple):
+    """What became of a state dict: how many entries were taken, and which were missing or unexpected."""
+
+    source: str
+    taken: int
+    missing: tuple[str, ...]
+    unexpected: tuple[str, ...]
+
+    def __str__(self) -> str:
+        text = f"{self.source}: {self.taken} entries taken"
+        for what, keys in (("missing", self.missing), ("unexpected", self.unexpected)):
+            text += f"; {len(keys)} {what} ({_some(keys)})" if keys else ""
+        return text
+
+
+def read(path: Path | str) -> State:
+    """The tensors of a ``.safetensors`` file, or of a ``.pth`` file read with ``weights_only=True``."""
+    path = Path(path)
+    if path.suffix not in _SUFFIXES:
+        raise unknown(f"the ending of the weights file {path}", path.suffix, _SUFFIXES)
+    if not path.is_file():
+        raise FileNotFoundError(f"weights file {path} does not exist")
+    if path.suffix == ".safetensors":
+        return _read_safetensors(path)
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+        raise ValueError(
+            f"{path} holds no plain tensors that can be read safely: {_first_line(error)}"
+        ) from error
+    return _plain(content, path)
+
+
+def fit(network: nn.Module, state: State, *, source: str, unused: tuple[str, ...] = ()) -> Loaded:
+    """Load what matches by name, warn of the rest, and refuse a state dict that matches nothing.
+
+    Keys that begin with one of ``unused`` (the published classifier, say) are passed over in silence.
+    """
+    own = network.state_dict()
+    state = {key: value for key, value in state.items() if not key.startswith(unused)} if unused else state
+    taken = {key: _reshaped(key, state[key], own[key], source) for key in own if key in state}
+    if not taken:
+        raise ValueError(
+            f"{source} matches nothing of this network: it holds {_some(tuple(state))}; "
+            f"expected {_some(tuple(own))}"
+        )
+    missing = (key for key in own if key not in taken and not key.endswith("num_batches_tracked"))
+    loaded = Loaded(source, len(taken), tuple(missing), tuple(key for key in state if key not in own))
+    network.load_state_dict(taken, strict=False)
+    if loaded.missing or loaded.unexpected:
+        warnings.warn(str(loaded), stacklevel=2)
+    return loaded
+
+
+def _reshaped(key: str, value: Tensor, own: Tensor, source: str) -> Tensor:
+    if value.shape == (1, *own.shape):  # batch normalisation as the oldest converted files hold it
+        value = value[0]
+    if value.shape != own.shape:
+        raise ValueError(f"{key} of {source} must have shape {tuple(own.shape)}, got {tuple(value.shape)}")
+    return value
+
+
+def _read_safetensors(path: Path) -> State:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path} is no safetensors file: {_first_line(error)}") from error
+
+
+def _plain(content: object, path: Path) -> State:
+    """The state dict inside what training scripts save: under a key of its own, names behind ``module.``."""
+    for wrapper in _WRAPPERS:
+        if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
+            content = content[wrapper]
+    if not isinstance(content, Mapping):
+        raise ValueError(f"{path} must hold a state dict, got {type(content).__name__}")
+    state = {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
+    if all(key.startswith("module.") for key in state):
+        state = {key.removeprefix("module."): value for key, value in state.items()}
+    return state
+
+
+def _some(keys: tuple[str, ...]) -> str:
+    return ", ".join(keys[:3]) + (", …" if len(keys) > 3 else "") or "no tensors"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

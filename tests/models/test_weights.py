@@ -1,0 +1,100 @@
+import pickle
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from iaa.models import build
+from iaa.models.weights import fit, read
+
+
+class Evil:
+    def __reduce__(self):
+        return print, ("this must never be run",)
+
+
+@pytest.fixture
+def state():
+    return build("convnet").backbone.state_dict()
+
+
+def test_missing_and_unexpected_keys_are_reported(state, tmp_path):
+    first = next(iter(state))
+    torch.save(
+        {**{key: state[key] for key in state if key != first}, "stem.alpha": torch.ones(1)},
+        tmp_path / "w.pth",
+    )
+    with pytest.warns(UserWarning, match=rf"1 missing \({first}\); 1 unexpected \(stem.alpha\)"):
+        embedder = build("convnet", weights=tmp_path / "w.pth")
+    assert embedder.loaded.missing == (first,)
+    assert embedder.loaded.unexpected == ("stem.alpha",)
+    assert embedder.loaded.taken == len(state) - 1
+
+
+def test_a_file_that_matches_nothing_is_refused(tmp_path):
+    save_file({"encoder.a": torch.ones(1), "encoder.b": torch.ones(1)}, tmp_path / "other.safetensors")
+    with pytest.raises(
+        ValueError, match=r"matches nothing of this network: it holds encoder.a, encoder.b; expected 0\.w"
+    ):
+        build("convnet", weights=tmp_path / "other.safetensors")
+
+
+def test_a_wrong_shape_names_the_entry(state, tmp_path):
+    torch.save({**state, "0.weight": torch.ones(32, 1, 5, 5)}, tmp_path / "grey.pth")
+    with pytest.raises(
+        ValueError, match=r"0\.weight of .*grey\.pth must have shape \(32, 3, 5, 5\), got \(32, 1, 5, 5\)"
+    ):
+        build("convnet", weights=tmp_path / "grey.pth")
+
+
+@pytest.mark.parametrize("wrapper", ["state_dict", "model"])
+def test_what_training_scripts_save_is_unwrapped(state, wrapper, tmp_path):
+    torch.save(
+        {wrapper: {f"module.{key}": value for key, value in state.items()}, "epoch": 3}, tmp_path / "w.pt"
+    )
+    assert read(tmp_path / "w.pt").keys() == state.keys()
+
+
+def test_a_whole_embedder_comes_back_with_its_head(tmp_path):
+    saved = build("convnet", dim=8)
+    save_file(saved.state_dict(), tmp_path / "model.safetensors")
+    again = build("convnet", dim=8, weights=tmp_path / "model.safetensors")
+    images = torch.rand(2, 3, 32, 32)
+    assert torch.equal(saved.eval()(images), again.eval()(images))
+    bare = build("convnet", dim=None, weights=tmp_path / "model.safetensors")
+    assert bare.loaded.unexpected == ()
+    with pytest.raises(ValueError, match=r"head\.weight .* must have shape \(16, 256\), got \(8, 256\)"):
+        build("convnet", dim=16, weights=tmp_path / "model.safetensors")
+
+
+def test_unreadable_files_end_in_one_line(tmp_path):
+    (tmp_path / "text.pth").write_text("not a network")
+    (tmp_path / "text.safetensors").write_text("not a network")
+    torch.save([1, 2], tmp_path / "list.pth")
+    with pytest.raises(ValueError, match=r"text.pth holds no plain tensors"):
+        read(tmp_path / "text.pth")
+    with pytest.raises(ValueError, match=r"text.safetensors is no safetensors file"):
+        read(tmp_path / "text.safetensors")
+    with pytest.raises(ValueError, match=r"list.pth must hold a state dict, got list"):
+        read(tmp_path / "list.pth")
+    with pytest.raises(FileNotFoundError, match=r"none.pth does not exist"):
+        read(tmp_path / "none.pth")
+    with pytest.raises(ValueError, match=r"ending of the weights file .*w.onnx"):
+        read(tmp_path / "w.onnx")
+
+
+def test_code_inside_a_file_is_never_run(tmp_path, capsys):
+    torch.save({"a": Evil()}, tmp_path / "evil.pth")
+    (tmp_path / "bare.pth").write_bytes(pickle.dumps(Evil(), protocol=2))
+    for name in ("evil.pth", "bare.pth"):
+        with pytest.raises(ValueError, match=r"holds no plain tensors that can be read safely"):
+            read(tmp_path / name)
+    assert capsys.readouterr().out == ""
+
+
+def test_unused_entries_pass_in_silence():
+    network = torch.nn.Linear(2, 2)
+    loaded = fit(
+        network, {**network.state_dict(), "fc.weight": torch.ones(1)}, source="here", unused=("fc.",)
+    )
+    assert str(loaded) == "here: 2 entries taken"
