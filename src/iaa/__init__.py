@@ -4,9 +4,13 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    pass
+    from iaa.retrieval.embeddings import Embeddings as Embeddings
+    from iaa.retrieval.metrics import score as score
 
-_LAZY: dict[str, str] = {}
+_LAZY: dict[str, str] = {
+    "Embeddings": "iaa.retrieval.embeddings",
+    "score": "iaa.retrieval.metrics",
+}
 """Public name to the module that holds it; loaded on first use, so that ``import iaa`` stays light."""
 
 

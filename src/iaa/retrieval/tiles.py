@@ -13,7 +13,7 @@ from iaa.retrieval.similarity import Points
 
 GROUP = 32
 """Similarities looked at together through their maximum; tiles are filled up to whole groups with -inf."""
-SIDE = 1024
+SIDE = 2048
 _FIRST = 64  # narrow stripes first: they raise thresholds cheaply
 
 
