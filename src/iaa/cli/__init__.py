@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 from iaa.errors import unknown
 
-VERBS: dict[str, str] = {}
+VERBS: dict[str, str] = {
+    "evaluate": "score embeddings: R@K, RP, MAP@R with intervals, comparisons, worst classes",
+}
 """Verb to what it does. ``iaa.cli.<verb>`` holds ``command``: a function, or a dict of them by name."""
 
 
