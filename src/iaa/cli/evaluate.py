@@ -50,11 +50,15 @@ def command(
     out: dict[str, Any] = {"ks": ks, "split": split, "distance": distance, "index": index, "files": []}
     if gallery_draws:
         if against or per_class or index != "exact":
-            raise ValueError("--gallery-draws repeats exact scoring and goes with none of --against, --per-class, --index")
+            raise ValueError(
+                "--gallery-draws repeats exact scoring and goes with none of --against, --per-class, --index"
+            )
         for file in files:
             with _progress(file.name) as tick:
                 drawn = draw_galleries(Embeddings.load(file), gallery_draws, seed=seed, tick=tick, **options)
-            out["files"].append({"file": str(file), "metrics": drawn, "gallery_draws": gallery_draws, "seed": seed})
+            out["files"].append(
+                {"file": str(file), "metrics": drawn, "gallery_draws": gallery_draws, "seed": seed}
+            )
     else:
         options["index"] = None if index == "exact" else index
         found = [_score(file, options) for file in files]
@@ -95,18 +99,27 @@ def _score(file: Path, options: dict[str, Any]) -> Evaluation:
 
 def _described(file: Path, found: Evaluation, per_class: bool) -> dict[str, Any]:
     gallery = "all others" if found.gallery is None else len(found.gallery)
-    row = {"file": str(file), "queries": len(found.query), "gallery": gallery, "without_positive": found.without_positive}
+    row = {
+        "file": str(file),
+        "queries": len(found.query),
+        "gallery": gallery,
+        "without_positive": found.without_positive,
+    }
     row |= {"classes": len(found.classes.unique()), "metrics": found.summary()}
     return row | ({"worst_classes": worst_classes(found)} if per_class else {})
 
 
-def _compared(path: Path, files: list[Path], found: list[Evaluation], options: dict[str, Any]) -> dict[str, Any]:
+def _compared(
+    path: Path, files: list[Path], found: list[Evaluation], options: dict[str, Any]
+) -> dict[str, Any]:
     others = _files(path)
     if len(others) != 1 or len(files) != 1:
         raise ValueError(f"--against compares one file with one other, got {len(files)} and {len(others)}")
     other = _score(others[0], options)
     means = {name: float(value.mean()) for name, value in other.values().items()}
-    differences = {name: asdict(one) | {"other": means[name]} for name, one in compare(other, found[0]).items()}
+    differences = {
+        name: asdict(one) | {"other": means[name]} for name, one in compare(other, found[0]).items()
+    }
     test = f"two-sided sign-flip permutation test, {DRAWS} flips; 95 % bootstrap interval over classes"
     return {"file": str(others[0]), "test": test, "metrics": differences}
 
@@ -121,7 +134,9 @@ def _show(out: dict[str, Any]) -> None:
         _show_many(console, files, drawn)
     for row in files:
         if row.get("without_positive"):
-            print(f"{row['without_positive']} of {row['queries']} queries have no positive and are left out of the means.")
+            print(
+                f"{row['without_positive']} of {row['queries']} queries have no positive and are left out of the means."
+            )
     if "against" in out:
         _show_comparison(console, out["against"], files[0])
     for row in files:
@@ -130,18 +145,26 @@ def _show(out: dict[str, Any]) -> None:
 
 
 def _show_one(console: Console, row: dict[str, Any]) -> None:
-    table = Table("metric", "%", "95 % over queries", "95 % over classes", title=_title(row), title_justify="left")
+    table = Table(
+        "metric", "%", "95 % over queries", "95 % over classes", title=_title(row), title_justify="left"
+    )
     for name, one in row["metrics"].items():
         table.add_row(name, f"{one['value']:.2f}", _span(one["over_queries"]), _span(one["over_classes"]))
     console.print(table)
 
 
 def _show_many(console: Console, files: list[dict[str, Any]], drawn: bool) -> None:
-    note = f"mean ± spread over {files[0]['gallery_draws']} galleries" if drawn else "with 95 % intervals over classes"
+    note = (
+        f"mean ± spread over {files[0]['gallery_draws']} galleries"
+        if drawn
+        else "with 95 % intervals over classes"
+    )
     table = Table("file", *files[0]["metrics"], title=f"percent, {note}", title_justify="left")
     for row in files:
         cells = [
-            f"{one['value']:.2f} ± {one['spread']:.2f}" if drawn else f"{one['value']:.2f} {_span(one['over_classes'])}"
+            f"{one['value']:.2f} ± {one['spread']:.2f}"
+            if drawn
+            else f"{one['value']:.2f} {_span(one['over_classes'])}"
             for one in row["metrics"].values()
         ]
         table.add_row(Path(row["file"]).name.removeprefix("embeddings-"), *cells)
@@ -150,11 +173,20 @@ def _show_many(console: Console, files: list[dict[str, Any]], drawn: bool) -> No
 
 def _show_comparison(console: Console, against: dict[str, Any], row: dict[str, Any]) -> None:
     title = f"{row['file']} against {against['file']}: {against['test']}"
-    table = Table("metric", "other", "this", "difference", "p by query", "p by class", title=title, title_justify="left")
+    table = Table(
+        "metric", "other", "this", "difference", "p by query", "p by class", title=title, title_justify="left"
+    )
     for name, one in against["metrics"].items():
         difference = f"{one['mean']:+.2f} {_span((one['low'], one['high']))}"
         this = f"{row['metrics'][name]['value']:.2f}"
-        table.add_row(name, f"{one['other']:.2f}", this, difference, f"{one['p_queries']:.4f}", f"{one['p_classes']:.4f}")
+        table.add_row(
+            name,
+            f"{one['other']:.2f}",
+            this,
+            difference,
+            f"{one['p_queries']:.4f}",
+            f"{one['p_classes']:.4f}",
+        )
     console.print(table)
 
 
@@ -162,10 +194,14 @@ def _show_worst(console: Console, row: dict[str, Any]) -> None:
     worst = row["worst_classes"]
     metrics = [name for name in row["metrics"] if name in ("R@1", "RP", "MAP@R")]
     title = f"worst classes of {row['file']}"
-    table = Table("class", "queries", *metrics, "example", "its nearest", "of class", title=title, title_justify="left")
+    table = Table(
+        "class", "queries", *metrics, "example", "its nearest", "of class", title=title, title_justify="left"
+    )
     for one in worst:
         cells = [f"{one[name]:.1f}" for name in metrics]
-        table.add_row(one["class"], str(one["queries"]), *cells, one["example"], one["nearest"], one["nearest_class"])
+        table.add_row(
+            one["class"], str(one["queries"]), *cells, one["example"], one["nearest"], one["nearest_class"]
+        )
     console.print(table)
 
 

@@ -45,7 +45,11 @@ class Embeddings:
     def __post_init__(self) -> None:
         size = len(self.z)
         as_labels(self.labels, size)
-        fallbacks = {"ids": [str(row) for row in range(size)], "split": ["test"] * size, "role": ["both"] * size}
+        fallbacks = {
+            "ids": [str(row) for row in range(size)],
+            "split": ["test"] * size,
+            "role": ["both"] * size,
+        }
         for name, fallback in fallbacks.items():
             given = list(getattr(self, name)) or fallback
             if len(given) != size:
@@ -126,7 +130,12 @@ def write_safetensors(data: Embeddings, path: Path) -> None:
     if data.class_names is not None:
         tensors["class_labels"] = torch.tensor(list(data.class_names), dtype=torch.int64)
         tensors |= _pack("class_names", list(data.class_names.values()))
-    header = {"format": FORMAT, "splits": json.dumps(SPLITS), "roles": json.dumps(ROLES), "meta": json.dumps(data.meta)}
+    header = {
+        "format": FORMAT,
+        "splits": json.dumps(SPLITS),
+        "roles": json.dumps(ROLES),
+        "meta": json.dumps(data.meta),
+    }
     replace_file(path, lambda temporary: save_file(tensors, temporary, header))
 
 
@@ -160,7 +169,11 @@ def read_safetensors(path: Path) -> Embeddings:
 def _pack(name: str, words: Sequence[str]) -> dict[str, Tensor]:
     encoded = [word.encode() for word in words]
     ends = torch.tensor([0, *map(len, encoded)], dtype=torch.int64).cumsum(0)
-    joined = torch.frombuffer(bytearray(b"".join(encoded)), dtype=torch.uint8) if ends[-1] else torch.empty(0).byte()
+    joined = (
+        torch.frombuffer(bytearray(b"".join(encoded)), dtype=torch.uint8)
+        if ends[-1]
+        else torch.empty(0).byte()
+    )
     return {f"{name}.bytes": joined, f"{name}.ends": ends}
 
 

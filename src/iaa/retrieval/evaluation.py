@@ -11,7 +11,7 @@ from torch import Tensor
 from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.knn import knn
 from iaa.retrieval.metrics import PerQuery, score_queries
-from iaa.retrieval.significance import Difference, interval, paired
+from iaa.retrieval.significance import Difference, intervals, paired
 
 
 def _silent(done: float) -> None:
@@ -46,13 +46,12 @@ class Evaluation:
 
     def summary(self) -> dict[str, dict[str, Any]]:
         """Mean and 95 % bootstrap intervals, over queries and over classes, of every metric."""
+        values = self.values()
+        stacked = torch.stack(list(values.values()))
+        spans = zip(intervals(stacked).tolist(), intervals(stacked, self.classes).tolist(), strict=True)
         return {
-            name: {
-                "value": float(value.mean()),
-                "over_queries": interval(value),
-                "over_classes": interval(value, self.classes),
-            }
-            for name, value in self.values().items()
+            name: {"value": float(value.mean()), "over_queries": queries, "over_classes": classes}
+            for (name, value), (queries, classes) in zip(values.items(), spans, strict=True)
         }
 
 
@@ -71,7 +70,9 @@ def evaluate(
     if roles == {"both"}:
         return _evaluate(data, rows, None, ks, distance, index, tick)
     if roles != {"query", "gallery"}:
-        raise ValueError(f"role must be 'both' in all rows, or 'query' and 'gallery', got {' and '.join(sorted(roles))}")
+        raise ValueError(
+            f"role must be 'both' in all rows, or 'query' and 'gallery', got {' and '.join(sorted(roles))}"
+        )
     asks = torch.tensor([data.role[row] == "query" for row in rows.tolist()])
     return _evaluate(data, rows[asks], rows[~asks], ks, distance, index, tick)
 
@@ -98,8 +99,12 @@ def draw_galleries(
         chosen[list(last.values())] = True
         asks, answers = shuffled[~chosen].sort().values, shuffled[chosen].sort().values
         if not len(asks):
-            raise ValueError("every class has a single picture: the gallery takes them all and no query is left")
-        found = _evaluate(data, asks, answers, ks, distance, None, lambda done, d=draw: tick((d + done) / draws))  # type: ignore[misc]
+            raise ValueError(
+                "every class has a single picture: the gallery takes them all and no query is left"
+            )
+        found = _evaluate(
+            data, asks, answers, ks, distance, None, lambda done, d=draw: tick((d + done) / draws)
+        )  # type: ignore[misc]
         for name, value in found.values().items():
             means.setdefault(name, []).append(float(value.mean()))
     stacked = {name: torch.tensor(values, dtype=torch.float64) for name, values in means.items()}
@@ -121,10 +126,16 @@ def compare(before: Evaluation, after: Evaluation) -> dict[str, Difference]:
     if not torch.equal(before.data.labels[before.query][order], after.data.labels[after.query]):
         raise ValueError("the two files give different labels to the same ids")
     if not torch.equal(before.result.positives[order], after.result.positives):
-        raise ValueError("the two files have different galleries: the same query has other numbers of positives")
+        raise ValueError(
+            "the two files have different galleries: the same query has other numbers of positives"
+        )
     old, new = before.result.values(before.ks), after.result.values(after.ks)
     counted = after.result.counted
-    return {name: paired(old[name][order][counted], new[name][counted], after.classes) for name in new}
+    stacked = (
+        torch.stack([old[name][order][counted] for name in new]),
+        torch.stack([v[counted] for v in new.values()]),
+    )
+    return dict(zip(new, paired(*stacked, after.classes), strict=True))
 
 
 def worst_classes(found: Evaluation, count: int = 10) -> list[dict[str, Any]]:
@@ -136,7 +147,9 @@ def worst_classes(found: Evaluation, count: int = 10) -> list[dict[str, Any]]:
     mean = {n: torch.zeros(len(labels)).double().index_add(0, member, v) / sizes for n, v in values.items()}
     worst = mean["MAP@R"].argsort(stable=True)[:count].tolist()
     asked = found.query[found.result.counted]
-    examples = [int(asked[(member == one).nonzero()[:, 0][values["MAP@R"][member == one].argmin()]]) for one in worst]
+    examples = [
+        int(asked[(member == one).nonzero()[:, 0][values["MAP@R"][member == one].argmin()]]) for one in worst
+    ]
     nearest = _nearest(found, torch.tensor(examples))
     return [
         {
@@ -154,7 +167,9 @@ def worst_classes(found: Evaluation, count: int = 10) -> list[dict[str, Any]]:
 
 def _nearest(found: Evaluation, rows: Tensor) -> list[int]:
     gallery = found.query if found.gallery is None else found.gallery
-    near = gallery[knn(found.data.z[rows], found.data.z[gallery], k=min(2, len(gallery)), distance=found.distance).index]
+    near = gallery[
+        knn(found.data.z[rows], found.data.z[gallery], k=min(2, len(gallery)), distance=found.distance).index
+    ]
     own = near[:, 0] == rows if found.gallery is None else torch.zeros(len(rows), dtype=torch.bool)
     return torch.where(own, near[:, -1], near[:, 0]).tolist()
 

@@ -126,10 +126,18 @@ def _from_columns(
 
 
 def _assemble(
-    path: Path, z: Any, labels: Any, strings: dict[str, list[str]], *, class_names: Any = None, meta: Any = None
+    path: Path,
+    z: Any,
+    labels: Any,
+    strings: dict[str, list[str]],
+    *,
+    class_names: Any = None,
+    meta: Any = None,
 ) -> Embeddings:
     if z is None or labels is None:
-        raise ValueError(f"{path} lacks the array {'z' if z is None else 'labels'!r}: both 'z' and 'labels' are needed")
+        raise ValueError(
+            f"{path} lacks the array {'z' if z is None else 'labels'!r}: both 'z' and 'labels' are needed"
+        )
     names = {int(number): name for number, name in class_names.items()} if class_names else None
     if z.ndim != 2 or z.dtype.kind != "f" or labels.shape != z.shape[:1] or labels.dtype.kind not in "iu":
         raise ValueError(

@@ -80,4 +80,9 @@ def measured_recall(
 
 def _array(z: Tensor, distance: str) -> Any:
     block = z.float()
-    return (torch.nn.functional.normalize(block, dim=1) if distance == "cosine" else block).contiguous().cpu().numpy()
+    return (
+        (torch.nn.functional.normalize(block, dim=1) if distance == "cosine" else block)
+        .contiguous()
+        .cpu()
+        .numpy()
+    )

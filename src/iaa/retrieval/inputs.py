@@ -13,7 +13,9 @@ def as_vectors(z: object, name: str = "z") -> Tensor:
     vectors = torch.as_tensor(z)
     if vectors.ndim != 2 or not vectors.is_floating_point():
         kind = str(vectors.dtype).removeprefix("torch.")
-        raise ValueError(f"{name} must be floating numbers of shape (N, D), got {kind} of shape {_shape(vectors)}")
+        raise ValueError(
+            f"{name} must be floating numbers of shape (N, D), got {kind} of shape {_shape(vectors)}"
+        )
     if not vectors.numel():
         raise ValueError(f"{name} must hold at least one vector, got shape {_shape(vectors)}")
     bad = torch.cat([~block.isfinite().all(1) for block in vectors.detach().split(_ROWS)]).nonzero()[:, 0]
@@ -34,9 +36,7 @@ def as_labels(labels: object, size: int, name: str = "labels") -> Tensor:
     return numbers.long()
 
 
-def check_sets(
-    z: Tensor, labels: Tensor, gallery: tuple[Tensor, Tensor] | None, ks: Sequence[int]
-) -> None:
+def check_sets(z: Tensor, labels: Tensor, gallery: tuple[Tensor, Tensor] | None, ks: Sequence[int]) -> None:
     """Refuse what cannot be scored: other dimensions, too large a K, a single class, no positives at all."""
     target, target_labels = (z, labels) if gallery is None else gallery
     if z.shape[1] != target.shape[1]:
@@ -44,7 +44,9 @@ def check_sets(
     most = len(target) - (gallery is None)
     wrong = [k for k in ks if not 1 <= k <= most]
     if not ks or wrong:
-        raise ValueError(f"ks must lie in [1, {most}], the neighbours a query has, got {wrong[0] if wrong else 'none'}")
+        raise ValueError(
+            f"ks must lie in [1, {most}], the neighbours a query has, got {wrong[0] if wrong else 'none'}"
+        )
     if bool((labels == labels[0]).all()) and bool((target_labels == labels[0]).all()):
         raise ValueError(
             f"labels must hold at least two classes, got only class {int(labels[0])}: every neighbour would be right"

@@ -48,7 +48,9 @@ def knn(
         raise ValueError(f"k must lie in [1, {size - (other is None)}], the neighbours a query has, got {k}")
     mine, target = points(z, distance=distance, other=other)
     rows_per_step = max(1, min(1024, budget // (12 * min(size, _WIDTH) + 96 * _GROUP * (k + _SPARE))))
-    result = Neighbors(torch.empty(len(z), k, dtype=torch.int64, device=z.device), z.new_empty(len(z), k).float())
+    result = Neighbors(
+        torch.empty(len(z), k, dtype=torch.int64, device=z.device), z.new_empty(len(z), k).float()
+    )
     with full_precision(z.device):
         for rows in torch.arange(len(z), device=z.device).split(rows_per_step):
             _search(result, mine, target, rows, k, budget)

@@ -64,7 +64,9 @@ def score(
     >>> score(z, torch.tensor([7, 7, 9, 9]), ks=(1,))
     {'R@1': 100.0, 'RP': 100.0, 'MAP@R': 100.0}
     """
-    result = score_queries(z, labels, gallery=gallery, depth=max(ks, default=0), distance=distance, index=index)
+    result = score_queries(
+        z, labels, gallery=gallery, depth=max(ks, default=0), distance=distance, index=index
+    )
     counted = result.counted
     if not bool(counted.all()):
         warnings.warn(
@@ -99,7 +101,9 @@ def score_queries(
     target_labels = labels if gallery is None else gallery[1]
     count = same_label(labels, target_labels)[2] - (1 if gallery is None else 0)
     if not bool((count > 0).any()):
-        raise ValueError("no query has a positive: every label occurs once, or the gallery shares none with the queries")
+        raise ValueError(
+            "no query has a positive: every label occurs once, or the gallery shares none with the queries"
+        )
     nothing = torch.zeros(len(z), dtype=torch.float64, device=z.device)
     result = PerQuery(count, torch.full_like(count, depth + 1), nothing, nothing.clone(), depth)
     if index is not None:
@@ -174,7 +178,13 @@ def _by_counting(
 
 
 def _by_sorting(
-    result: PerQuery, query: Points, gallery: Points, labels: Tensor, gallery_labels: Tensor, rows: Tensor, budget: int
+    result: PerQuery,
+    query: Points,
+    gallery: Points,
+    labels: Tensor,
+    gallery_labels: Tensor,
+    rows: Tensor,
+    budget: int,
 ) -> None:
     """Fill in these queries from their whole sorted rows."""
     for part in rows.split(rows_at_once(len(gallery), budget)):

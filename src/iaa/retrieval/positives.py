@@ -1,13 +1,16 @@
 """The positives of every query, best first, and how many strangers came before each of them."""
 
 from dataclasses import dataclass
+from threading import Lock
 
 import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
+from iaa.retrieval.cores import on_every_core
 from iaa.retrieval.similarity import GRID, Points
 
+_LARGE = 24  # positives from which on a product per class is quicker than pairs
 _SHIFT = 36  # room for a similarity on the grid below the query's number
 
 
@@ -50,10 +53,10 @@ class Positives:
         owner = torch.repeat_interleave(count)
         within = torch.arange(len(owner), device=owner.device) - (count.cumsum(0) - count)[owner]
         item = by_label[first[owner] + within]
+        key = _keys(query, gallery, rows, owner, item, by_label, first, count)
         if query is gallery:
             others = item != rows[owner]
-            owner, item = owner[others], item[others]
-        key = _keys(query, gallery, rows[owner], item)
+            owner, item, key = owner[others], item[others], key[others]
         order = (owner << _SHIFT) - key
         order, best_first = order.sort(stable=True)  # stable: equal similarity keeps the lower index first
         start = torch.searchsorted(owner, torch.arange(len(rows) + 1, device=owner.device))
@@ -103,7 +106,10 @@ class Positives:
         while bool((low < high).any()):  # binary search by index among those of equal similarity
             middle = (low + high) // 2
             lower = (low < high) & (self.item[middle.clamp(max=len(self.item) - 1)] < item)
-            low, high = torch.where(lower, middle + 1, low), torch.where(lower, high, torch.minimum(middle, high))
+            low, high = (
+                torch.where(lower, middle + 1, low),
+                torch.where(lower, high, torch.minimum(middle, high)),
+            )
         return low
 
     def surely(
@@ -117,12 +123,46 @@ class Positives:
         return at, ~near
 
 
-def _keys(query: Points, gallery: Points, owner: Tensor, item: Tensor) -> Tensor:
-    """Similarity of every query to its positives; in leave-one-out each pair is worked out once."""
-    if query is not gallery:
-        return query.key(owner, gallery, item)
-    once = owner < item
-    pairs, by_pair = (owner[once] * len(query) + item[once]).sort()
-    key = query.key(owner[once], gallery, item[once])[by_pair]
-    mirrored = torch.minimum(owner, item) * len(query) + torch.maximum(owner, item)
-    return key[torch.searchsorted(pairs, mirrored)]
+def _keys(
+    query: Points,
+    gallery: Points,
+    rows: Tensor,
+    owner: Tensor,
+    item: Tensor,
+    by_label: Tensor,
+    first: Tensor,
+    count: Tensor,
+) -> Tensor:
+    """Similarity of every query to its positives: pair by pair in small classes, as one product in large ones."""
+    key = torch.zeros_like(item)
+    end = count.cumsum(0)
+    pairs = (count[owner] < _LARGE).nonzero()[:, 0]
+    jobs = iter([(part, False) for part in pairs.split(2048)] + _by_class(first, count))
+    lock = Lock()
+
+    def work() -> None:
+        while True:
+            with lock:
+                job = next(jobs, None)
+            if job is None:
+                return
+            part, large = job
+            if not large:
+                key[part] = query.key(rows[owner[part]], gallery, item[part])
+                continue
+            size = int(count[part[0]])
+            place = (end[part] - size)[:, None] + torch.arange(size, device=end.device)
+            key[place] = query.keys(rows[part], gallery, by_label[first[part[0]] :][:size])
+
+    on_every_core(work, query.device)
+    return key
+
+
+def _by_class(first: Tensor, count: Tensor) -> list[tuple[Tensor, bool]]:
+    """The queries of each large class, some hundred at a time: whoever starts at the same place shares a label."""
+    large = (count >= _LARGE).nonzero()[:, 0]
+    start, order = first[large].sort(stable=True)
+    sizes = start.unique_consecutive(return_counts=True)[1].tolist()
+    return (
+        [(part, True) for one in large[order].split(sizes) for part in one.split(256)] if len(large) else []
+    )

@@ -18,7 +18,7 @@ from iaa.errors import unknown
 GRID = 2**32
 """Steps of the similarity grid per unit: coarser than float64's rounding noise, finer than float32."""
 DISTANCES = ("cosine", "euclidean")
-_PAIRS = 4096  # pairs per step of `key`: its temporaries stay inside the cache
+_PAIRS = 256  # pairs per step of `key`: its temporaries stay inside the cache
 _ROWS = 2048
 
 
@@ -71,6 +71,22 @@ class Points:
             out[part] = (value * GRID).round_().long()
         return out
 
+    def keys(
+        self, rows: Int64[Tensor, " b"], other: "Points", columns: Int64[Tensor, " c"]
+    ) -> Int64[Tensor, "b c"]:
+        """``key`` of all rows with all columns: a float64 product, and pair by pair where its rounding could matter."""
+        x, y = self.block(rows, torch.float64), other.block(columns, torch.float64)
+        value = x @ y.T
+        if self.centre is not None:
+            value -= (x.square().sum(1)[:, None] + y.square().sum(1)) / 2
+        value *= GRID
+        key = value.round()
+        noise = (self.raw.shape[1] + 16) * 2.0**-52 * GRID
+        row, column = ((value - key).abs_() > 0.5 - noise).nonzero(as_tuple=True)
+        key = key.long()
+        key[row, column] = self.key(rows[row], other, columns[column])
+        return key
+
 
 def points(
     z: Float[Tensor, "n d"], *, distance: str = "cosine", other: Float[Tensor, "m d"] | None = None
@@ -91,7 +107,9 @@ def points(
 def _scale(z: Tensor, radius: float, distance: str) -> Tensor:
     if distance == "euclidean":
         # |x - y|² / 2 is at most 2 radius², so this brings it into [0, 1]
-        return torch.full((len(z),), 1 / (2**0.5 * radius) if radius else 1.0, dtype=torch.float64).to(z.device)
+        return torch.full((len(z),), 1 / (2**0.5 * radius) if radius else 1.0, dtype=torch.float64).to(
+            z.device
+        )
     norms = torch.cat([block.norm(dim=1) for block in _blocks(z)])
     return torch.where(norms > 0, 1 / norms, 0.0)  # a zero vector has similarity 0 to everything
 

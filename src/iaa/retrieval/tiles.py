@@ -1,7 +1,6 @@
 """Go through a similarity matrix tile by tile, one thread per core, each tile once even if it stands for two."""
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Lock
 
@@ -9,6 +8,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from iaa.retrieval.cores import on_every_core
 from iaa.retrieval.similarity import Points
 
 GROUP = 32
@@ -39,18 +39,16 @@ def each_tile(
     tick: Callable[[float], None],
     side: int = SIDE,
 ) -> None:
-    """Call ``look`` on every tile, from as many threads as torch may use.
-
-    Threads over tiles beat threads inside each operation: a tile stays in its core's cache, and no core waits
-    for another after every small step.
-    """
+    """Call ``look`` on every tile, from as many threads as torch may use."""
     mirror = query is gallery
     jobs, lock = _jobs(len(rows), len(columns), side, mirror), Lock()
     whole, done = len(rows) * len(columns) / (2 if mirror else 1), 0
 
+    shape = [min(side, -(-length // GROUP) * GROUP) for length in (len(rows), len(columns))]
+
     def work() -> None:
         nonlocal done
-        buffer, block, stripe = torch.empty(side, side, device=query.device), None, -1
+        buffer, block, stripe = torch.empty(*shape, device=query.device), None, -1
         while True:
             with lock:
                 job = next(jobs, None)
@@ -67,16 +65,7 @@ def each_tile(
                 done += (bottom - top) * (right - left)
                 tick(min(done / whole, 1.0))
 
-    threads = torch.get_num_threads() if query.device.type == "cpu" else 1
-    if threads == 1 or len(rows) * len(columns) < 4 * side**2:
-        return work()
-    torch.set_num_threads(1)  # inherited by the threads below
-    try:
-        with ThreadPoolExecutor(threads) as pool:
-            for thread in [pool.submit(work) for _ in range(threads)]:
-                thread.result()
-    finally:
-        torch.set_num_threads(threads)
+    on_every_core(work, query.device)
 
 
 def stripes(size: int, side: int) -> Iterator[tuple[int, int]]:
