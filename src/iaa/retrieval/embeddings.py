@@ -1,9 +1,10 @@
 """The embeddings file: vectors, labels, names and where they came from, in one ``.safetensors``.
 
-Layout, readable with ``safetensors.safe_open`` alone: ``z`` (N, D) and ``labels`` (N,) int64; ``split`` and ``role``
-(N,) uint8, positions in the header's JSON lists ``splits`` and ``roles``; every list of strings as UTF-8 bytes in one
-uint8 tensor and the (N + 1,) int64 positions between them: ``ids.bytes`` and ``ids.ends``, and likewise
-``class_names`` (with ``class_labels``, the labels they name). The header also holds ``format`` and ``meta`` as JSON.
+Layout, readable with ``safetensors.safe_open`` alone: ``z`` (N, D) and ``labels`` (N,) int64; ``split`` and
+``role`` (N,) uint8, positions in the header's JSON lists ``splits`` and ``roles``; every list of strings as
+UTF-8 bytes in one uint8 tensor and the (N + 1,) int64 positions between them: ``ids.bytes`` and ``ids.ends``,
+likewise ``class_names`` (with ``class_labels``, the labels they name). The header also holds ``format``, and
+``meta`` as JSON.
 """
 
 import json
@@ -11,6 +12,7 @@ import os
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +109,7 @@ class Embeddings:
 
 
 def replace_file(path: Path, write: Callable[[Path], None]) -> None:
-    """Write beside the target, then rename over it: a reader never sees half a file, nor does a crash leave one."""
+    """Write beside the target, then rename over it: neither a reader nor a crash is left with half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
     os.close(handle)
@@ -119,10 +121,36 @@ def replace_file(path: Path, write: Callable[[Path], None]) -> None:
         Path(name).unlink(missing_ok=True)
 
 
-def write_safetensors(data: Embeddings, path: Path) -> None:
-    """The project's own format, as described at the top."""
+def write_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, str]) -> None:
+    """One ``.safetensors``, whole or not at all; the same content gives the same bytes."""
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
+    def write(temporary: Path) -> None:
+        save_file(tensors, temporary, header)
+        _sort_header(temporary)
+
+    try:
+        replace_file(path, write)
+    except (OSError, SafetensorError) as error:
+        cause = str(error).removeprefix("Error while serializing: ")
+        raise OSError(f"cannot write {path}: {cause}") from error
+
+
+def _sort_header(path: Path) -> None:
+    """The library writes the header's entries in an order of chance: put them in that of the alphabet."""
+    with open(path, "r+b") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+        ordered = {"__metadata__": dict(sorted(header.pop("__metadata__", {}).items())), **header}
+        text = json.dumps(ordered, separators=(",", ":"), ensure_ascii=False).encode()
+        if len(text) <= size:  # always, unless the library changes how it writes: then order is no loss
+            file.seek(8)
+            file.write(text.ljust(size))
+
+
+def write_safetensors(data: Embeddings, path: Path) -> None:
+    """The project's own format, as described at the top."""
     tensors = {"z": data.z.contiguous(), "labels": data.labels.contiguous()}
     tensors["split"] = torch.tensor([SPLITS.index(one) for one in data.split], dtype=torch.uint8)
     tensors["role"] = torch.tensor([ROLES.index(one) for one in data.role], dtype=torch.uint8)
@@ -136,7 +164,7 @@ def write_safetensors(data: Embeddings, path: Path) -> None:
         "roles": json.dumps(ROLES),
         "meta": json.dumps(data.meta),
     }
-    replace_file(path, lambda temporary: save_file(tensors, temporary, header))
+    write_tensors(path, tensors, header)
 
 
 def read_safetensors(path: Path) -> Embeddings:
@@ -179,4 +207,4 @@ def _pack(name: str, words: Sequence[str]) -> dict[str, Tensor]:
 
 def _unpack(name: str, tensors: dict[str, Tensor]) -> list[str]:
     joined, ends = tensors[f"{name}.bytes"].numpy().tobytes(), tensors[f"{name}.ends"].tolist()
-    return [joined[start:end].decode() for start, end in zip(ends[:-1], ends[1:], strict=True)]
+    return [joined[start:end].decode() for start, end in pairwise(ends)]
