@@ -2,7 +2,10 @@ import pytest
 import torch
 from torch import nn
 
-from iaa.extraction import embed_batches
+import miniatures
+from iaa.data.images import Pictures, transform
+from iaa.extraction import embed_batches, embed_pictures
+from iaa.retrieval.parts import Parts
 
 
 def batches() -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
@@ -30,3 +33,29 @@ def test_mixed_precision_ends_in_float32():
 def test_nothing_to_embed_is_said():
     with pytest.raises(ValueError, match="no pictures to embed"):
         embed_batches(nn.Identity(), [])
+
+
+def test_too_large_a_batch_is_said():
+    class Greedy(nn.Module):
+        def forward(self, images):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate …")
+
+    with pytest.raises(ValueError, match="a batch of 3 pictures does not fit into the memory of cpu"):
+        embed_batches(Greedy(), batches())
+
+
+def test_embeddings_that_are_no_numbers_name_their_picture(tmp_path):
+    paths = [miniatures.picture(tmp_path / f"{i}.png", seed=i) for i in range(4)]
+    pictures = Pictures(paths, [0] * 4, transform(False, size=8, resize=8), cache=False)
+    parts = Parts(tmp_path / "x.parts", {})
+
+    class Overflowing(nn.Module):
+        def forward(self, images):
+            Overflowing.batches += 1
+            return images.flatten(1)[:, :2] / (Overflowing.batches - 2)
+
+    Overflowing.batches = 0
+    with pytest.raises(ValueError, match=r"embedding of .*2\.png is not finite: compute in fp32"):
+        embed_pictures(Overflowing(), pictures, parts, batch_size=2)
+    assert parts.done == 2
+    parts.release()

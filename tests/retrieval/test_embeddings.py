@@ -39,6 +39,12 @@ def test_round_trip(tmp_path, ending):
     assert [p.name for p in path.parent.iterdir() if p.name.startswith(".")] == []
 
 
+def test_the_same_content_gives_the_same_bytes(tmp_path):
+    for i in range(6):
+        example().save(tmp_path / f"{i}.safetensors")
+    assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
+
+
 def test_readable_without_this_package(tmp_path):
     example().save(tmp_path / "x.safetensors")
     with safe_open(tmp_path / "x.safetensors", "numpy") as file:

@@ -28,19 +28,32 @@ class Parts:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = _hold(folder / "lock")
-            config_file = folder / "config.json"
-            found = json.loads(config_file.read_text()) if config_file.is_file() else {}
-            self.stretches = self._chain()
-            if restart or (found != config and not self.stretches):
-                self._clear()
-            elif found != config:
-                raise ValueError(
-                    f"{folder} holds unfinished work of another kind ({differences(found, config)}): "
-                    "finish that one, or add --restart to throw it away"
-                )
-            replace_file(config_file, lambda file: _write(file, json.dumps(config, indent=1)))
-        except (OSError, json.JSONDecodeError) as error:
+        except OSError as error:
             raise OSError(f"cannot use {folder}: {error}") from error
+        try:
+            self._open(config, restart)
+        except BaseException:
+            self.release()
+            raise
+
+    def _open(self, config: dict[str, Any], restart: bool) -> None:
+        file = self.folder / "config.json"
+        try:
+            found = json.loads(file.read_text()) if file.is_file() else {}
+        except json.JSONDecodeError:
+            found = {}
+        self.stretches = self._chain()
+        if restart or (found != config and not self.stretches):
+            self._clear()
+        elif found != config:
+            raise ValueError(
+                f"{self.folder} holds unfinished work of another kind ({differences(found, config)}): "
+                "finish that one, or add --restart to throw it away"
+            )
+        try:
+            replace_file(file, lambda temporary: _write(temporary, json.dumps(config, indent=1)))
+        except OSError as error:
+            raise OSError(f"cannot write {file}: {error.strerror}") from error
 
     @property
     def done(self) -> int:
