@@ -115,7 +115,7 @@ def score_queries(
         hard = (count > 0) & ~countable
         if bool(countable.any()):
             hard |= _by_counting(result, query, others, labels, target_labels, countable, tick)
-        _by_sorting(result, query, others, labels, target_labels, hard.nonzero()[:, 0], budget)
+        _by_sorting(result, query, others, labels, target_labels, hard.nonzero()[:, 0], budget, tick)
     return result
 
 
@@ -185,12 +185,14 @@ def _by_sorting(
     gallery_labels: Tensor,
     rows: Tensor,
     budget: int,
+    tick: Callable[[float], None],
 ) -> None:
     """Fill in these queries from their whole sorted rows."""
     for part in parts_of(rows, gallery, budget):
         _, order = full_rows(query, gallery, part)
         hit = gallery_labels[order] == labels[part][:, None]
         _fill(result, part, hit)
+        tick(float((rows <= part[-1]).double().mean()))
 
 
 def _fill(result: PerQuery, rows: Tensor, hit: Bool[Tensor, "b k"]) -> None:
