@@ -137,9 +137,7 @@ def _show(out: dict[str, Any]) -> None:
         if row.get("without_positive"):
             print(f"{row['without_positive']} of {row['queries']} queries have no positive: left out.")
         if "index_recall" in row:
-            print(
-                f"The index found {100 * row['index_recall']:.1f} % of the true ten nearest (200 sampled rows)."
-            )
+            print(f"The index found {100 * row['index_recall']:.1f} % of the true ten nearest (200 sampled).")
     if "against" in out:
         _show_comparison(console, out["against"], files[0])
     for row in files:
