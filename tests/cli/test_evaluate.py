@@ -48,6 +48,11 @@ def test_table_and_json_say_what_score_says(capsys, good):
     assert low <= expected["MAP@R"] <= high
 
 
+def test_an_approximate_index_states_its_recall(capsys, good):
+    assert "% of the true ten nearest" in run(capsys, good, "--index", "hnsw")[1]
+    assert "true ten nearest" not in run(capsys, good, "--index", "flat")[1]
+
+
 def test_against_is_paired_and_names_its_test(capsys, good, bad):
     code, out, _ = run(capsys, good, "--against", bad)
     assert code == 0

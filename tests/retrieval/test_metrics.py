@@ -29,7 +29,7 @@ def long_tail(size, generator):
 
 
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
-@pytest.mark.parametrize("kind", ["gaussian", "ties", "duplicates", "far", "zeros"])
+@pytest.mark.parametrize("kind", ["gaussian", "ties", "duplicates", "far", "zeros", "tiny"])
 @pytest.mark.parametrize("split", [False, True])
 def test_equal_to_literal_loops(distance, kind, split):
     g = torch.Generator().manual_seed(3)
@@ -42,6 +42,12 @@ def test_equal_to_literal_loops(distance, kind, split):
         z = z + 300
     elif kind == "zeros":
         z[::7] = 0
+    elif kind == "tiny":
+        z = (
+            z * torch.where(torch.arange(90) % 2 == 0, 1e-36, 1e30)[:, None]
+            if distance == "cosine"
+            else z * 1e-36
+        )
     labels = long_tail(90, g)
     if split:
         check(z[:35], labels[:35], (z[35:], labels[35:]), distance)

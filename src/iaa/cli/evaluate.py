@@ -106,6 +106,7 @@ def _described(file: Path, found: Evaluation, per_class: bool) -> dict[str, Any]
         "without_positive": found.without_positive,
     }
     row |= {"classes": len(found.classes.unique()), "metrics": found.summary()}
+    row |= {"index_recall": found.result.index_recall} if found.result.index_recall is not None else {}
     return row | ({"worst_classes": worst_classes(found)} if per_class else {})
 
 
@@ -135,6 +136,8 @@ def _show(out: dict[str, Any]) -> None:
     for row in files:
         if row.get("without_positive"):
             print(f"{row['without_positive']} of {row['queries']} queries have no positive: left out.")
+        if "index_recall" in row:
+            print(f"The index found {100 * row['index_recall']:.1f} % of the true ten nearest (200 sampled).")
     if "against" in out:
         _show_comparison(console, out["against"], files[0])
     for row in files:

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float64, Int64
@@ -28,6 +28,8 @@ class PerQuery:
     r_precision: Float64[Tensor, " q"]
     map_at_r: Float64[Tensor, " q"]
     depth: int
+    index_recall: float | None = None
+    """Share of the true nearest that an approximate index found, on a sample; None if exact."""
 
     @property
     def counted(self) -> Bool[Tensor, " q"]:
@@ -107,15 +109,14 @@ def score_queries(
     nothing = torch.zeros(len(z), dtype=torch.float64, device=z.device)
     result = PerQuery(count, torch.full_like(count, depth + 1), nothing, nothing.clone(), depth)
     if index is not None:
-        _by_index(result, z, labels, gallery, index, distance)
-        return result
+        return replace(result, index_recall=_by_index(result, z, labels, gallery, index, distance))
     query, others = points(z, distance=distance, other=None if gallery is None else gallery[0])
     with full_precision(z.device):
         countable = _countable(count, len(others), budget)
         hard = (count > 0) & ~countable
         if bool(countable.any()):
             hard |= _by_counting(result, query, others, labels, target_labels, countable, tick)
-        _by_sorting(result, query, others, labels, target_labels, hard.nonzero()[:, 0], budget)
+        _by_sorting(result, query, others, labels, target_labels, hard.nonzero()[:, 0], budget, tick)
     return result
 
 
@@ -126,9 +127,9 @@ def _by_index(
     gallery: tuple[Tensor, Tensor] | None,
     kind: str,
     distance: str,
-) -> None:
-    """Fill in from the lists of a faiss index, as long as the largest K and the largest R."""
-    from iaa.retrieval.index import build, search
+) -> float | None:
+    """Fill in from the lists of a faiss index, as long as the largest K and R; returns its recall."""
+    from iaa.retrieval.index import build, measured_recall, search
 
     target, target_labels = (z, labels) if gallery is None else gallery
     built = build(target, kind=kind, distance=distance)
@@ -138,6 +139,9 @@ def _by_index(
         own = rows if gallery is None else None
         found = search(built, z[rows], k=k, distance=distance, exclude=own).index.to(z.device)
         _fill(result, rows, (target_labels[found] == labels[rows][:, None]) & (found >= 0))
+    if kind == "flat":
+        return None
+    return measured_recall(built, target, k=min(10, len(target) - 1), distance=distance, sample=200)
 
 
 def _countable(count: Tensor, gallery_size: int, budget: int) -> Tensor:
@@ -185,12 +189,14 @@ def _by_sorting(
     gallery_labels: Tensor,
     rows: Tensor,
     budget: int,
+    tick: Callable[[float], None],
 ) -> None:
     """Fill in these queries from their whole sorted rows."""
     for part in parts_of(rows, gallery, budget):
         _, order = full_rows(query, gallery, part)
         hit = gallery_labels[order] == labels[part][:, None]
         _fill(result, part, hit)
+        tick(float((rows <= part[-1]).double().mean()))
 
 
 def _fill(result: PerQuery, rows: Tensor, hit: Bool[Tensor, "b k"]) -> None:

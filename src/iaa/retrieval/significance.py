@@ -1,10 +1,13 @@
 """How sure a mean is, and whether one set of embeddings is really better than another on the same data."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
+
+from iaa.retrieval.cores import on_every_core
 
 DRAWS = 2000
 
@@ -22,13 +25,14 @@ def intervals(
     Queries of one class share its difficulty, so the interval over classes is the honest one for new classes.
     """
     sums, sizes = _clusters(values, classes)
-    generator = torch.Generator().manual_seed(seed)
-    means = torch.empty(draws, len(values), dtype=torch.float64)
-    for draw in range(draws):  # one draw at a time: memory stays that of the values
+
+    def one(generator: torch.Generator) -> Tensor:
         chosen = torch.randint(len(sizes), (len(sizes),), generator=generator)
-        means[draw] = sums[:, chosen].sum(1) / sizes[chosen].sum()
+        times = chosen.bincount(minlength=len(sizes)).double()
+        return (sums @ times) / (sizes @ times)
+
     ends = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
-    return means.quantile(ends, dim=0).T
+    return _repeat(one, draws, seed).quantile(ends, dim=0).T
 
 
 @dataclass(frozen=True)
@@ -72,10 +76,22 @@ def _clusters(values: Tensor, classes: Tensor | None) -> tuple[Tensor, Tensor]:
 
 def _sign_flip(sums: Tensor, draws: int, seed: int) -> Tensor:
     """Share of sign flips at least as far from zero as what was seen (which counts as one of them)."""
-    generator = torch.Generator().manual_seed(seed)
+
+    def one(generator: torch.Generator) -> Tensor:
+        return sums @ (torch.randint(2, (sums.shape[1],), generator=generator).double() * 2 - 1)
+
     seen = sums.sum(1).abs() * (1 - 1e-12)
-    extreme = torch.ones(len(sums), dtype=torch.float64)
-    for _ in range(draws):
-        signs = torch.randint(2, (sums.shape[1],), generator=generator).double() * 2 - 1
-        extreme += (sums @ signs).abs() >= seen
-    return extreme / (draws + 1)
+    return ((_repeat(one, draws, seed).abs() >= seen).sum(0) + 1) / (draws + 1.0)
+
+
+def _repeat(one: Callable[[torch.Generator], Tensor], draws: int, seed: int) -> Tensor:
+    """Stack ``draws`` results, on every core; each has its own seed, so threads change nothing."""
+    results: list[Tensor] = [torch.empty(0)] * draws
+    waiting = iter(range(draws))  # next() on it is one step that threads share safely
+
+    def work() -> None:
+        for draw in waiting:
+            results[draw] = one(torch.Generator().manual_seed(seed * 1_000_003 + draw))
+
+    on_every_core(work, torch.device("cpu"))
+    return torch.stack(results)

@@ -35,6 +35,9 @@ class Points:
     centre: Float64[Tensor, " d"] | None
     """Euclidean only: subtracted before the fast product, which far from the origin loses small distances."""
 
+    extreme: bool = False
+    """Norms so small or large that scaling in float32 would lose digits."""
+
     def __len__(self) -> int:
         return len(self.raw)
 
@@ -51,7 +54,8 @@ class Points:
     def block(self, rows: Int64[Tensor, " b"], dtype: torch.dtype = torch.float32) -> Float[Tensor, "b d"]:
         """Scaled rows, whose products are similarities (less ``half`` of both, if Euclidean)."""
         block = self.raw[rows]
-        block = block if block.dtype == torch.float64 else block.to(dtype)
+        wide = block.dtype == torch.float64 or self.extreme
+        block = block.to(torch.float64 if wide else dtype)
         if self.centre is not None:
             block.sub_(self.centre.to(block.dtype))
         return block.mul_(self.scale[rows].to(block.dtype)[:, None]).to(dtype)
@@ -100,7 +104,12 @@ def points(
         total = sum(block.sum(0) for one in sets for block in _blocks(one))
         centre = torch.as_tensor(total) / sum(map(len, sets))
         radius = max(float((block - centre).norm(dim=1).max()) for one in sets for block in _blocks(one))
-    prepared = [Points(one, _scale(one, radius, distance), centre) for one in sets]
+    prepared = []
+    for one in sets:
+        scale = _scale(one, radius, distance)
+        used = scale[scale > 0]
+        extreme = bool((used > 2.0**80).any()) or bool((used < 2.0**-80).any())
+        prepared.append(Points(one, scale, centre, extreme))
     return prepared[0], prepared[-1]
 
 
