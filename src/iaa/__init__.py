@@ -9,11 +9,12 @@ from iaa.method.gaussians import ClassStats, cov_distance, estimate, mean_distan
 from iaa.method.synthesis import synthesize
 
 if TYPE_CHECKING:
+    from iaa.analysis.correlation import spearman
     from iaa.boosting import BoostedLoss
 
 __version__ = "0.1.0"
 
-_LAZY: dict[str, str] = {"BoostedLoss": "iaa.boosting"}
+_LAZY: dict[str, str] = {"BoostedLoss": "iaa.boosting", "spearman": "iaa.analysis.correlation"}
 """Public names whose modules are loaded on first use, so that ``import iaa`` stays light."""
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "estimate",
     "global_variance",
     "mean_distance",
+    "spearman",
     "synthesize",
 ]
 
