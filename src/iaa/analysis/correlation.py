@@ -1,4 +1,4 @@
-"""The correlation discovery: do classes with similar means have similar covariances (Sec. IV-B, Tables I, VIII)?"""
+"""The correlation discovery: similar means, similar covariances? (Sec. IV-B, Tables I and VIII)"""
 
 import torch
 from jaxtyping import Float
@@ -52,4 +52,5 @@ def _ranks(values: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:
 
 def _correlation(a: Float[Tensor, "B N"], b: Float[Tensor, "B N"]) -> Float[Tensor, "B"]:
     a, b = a - a.mean(1, keepdim=True), b - b.mean(1, keepdim=True)
-    return (a * b).sum(1) / (a.norm(dim=1) * b.norm(dim=1))
+    lengths: Tensor = a.norm(dim=1) * b.norm(dim=1)
+    return (a * b).sum(1) / lengths
