@@ -99,7 +99,7 @@ def test_full_covariance_of_draws_is_the_corrected_full_covariance(correction):
 
 
 def test_classes_that_borrow_nothing_are_made_of_themselves_alone():
-    augment, z, labels = fitted(covariance="full", few=5)
+    augment = fitted(covariance="full", few=5)[0]
     members, parts, overall = augment._mixture_of(torch.tensor([2, 5]))
     assert members[:, 0].tolist() == [2, 5]
     assert parts[1].tolist() == [1.0] + [0.0] * (parts.shape[1] - 1)
