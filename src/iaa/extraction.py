@@ -117,6 +117,8 @@ def _embedded(
     try:
         for images, labels, rows in batches:
             images = images.to(device, non_blocking=True)
+            if images.ndim == 4:  # convolutions take half as long again in the other order
+                images = images.contiguous(memory_format=torch.channels_last)
             try:
                 with torch.inference_mode(), torch.autocast(kind, precision, enabled=precision is not None):
                     z = model(images).float().cpu()
