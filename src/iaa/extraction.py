@@ -117,7 +117,7 @@ def _embedded(
     try:
         for images, labels, rows in batches:
             images = images.to(device, non_blocking=True)
-            if images.ndim == 4:  # convolutions take half as long again in the other order
+            if images.ndim == 4:  # the order that convolutions are quicker in
                 images = images.contiguous(memory_format=torch.channels_last)
             try:
                 with torch.inference_mode(), torch.autocast(kind, precision, enabled=precision is not None):
