@@ -98,7 +98,7 @@ def measure(contender: str, shape: str) -> dict:
 
 
 def million() -> dict:
-    """A million vectors of 128 dimensions: index built, every row scored, recall against exact on a sample."""
+    """A million vectors of 128 dimensions: index built, all rows scored, recall against exact on a sample."""
     from iaa.retrieval.metrics import score_queries
 
     warnings.simplefilter("ignore")
