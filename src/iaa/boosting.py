@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Integer
 from pytorch_metric_learning.distances import BaseDistance
 from pytorch_metric_learning.losses import BaseMetricLossFunction
 from torch import Tensor, nn
@@ -68,7 +68,7 @@ class BoostedLoss(BaseMetricLossFunction):
     def forward(
         self,
         embeddings: Float[Tensor, "B D"],
-        labels: Int[Tensor, "B"],
+        labels: Integer[Tensor, "B"],
         indices_tuple: None = None,
         ref_emb: None = None,
         ref_labels: None = None,
@@ -79,7 +79,7 @@ class BoostedLoss(BaseMetricLossFunction):
                 "BoostedLoss builds its own pairs and candidates: give it the miner, not indices"
             )
         augment, z = self.augment, embeddings
-        check_batch(z, labels, num_classes=augment.num_classes, dim=augment.dim)
+        labels = check_batch(z, labels, num_classes=augment.num_classes, dim=augment.dim)
         if not augment.ready or augment.copies == 0:
             chosen = self.miner(z, labels) if self.miner else None
             self._tell(chosen, len(z))

@@ -1,4 +1,4 @@
-"""Pictures through a network: embeddings of a whole data set, in its order, as the network sees it when used."""
+"""Pictures through a network: embeddings of a whole data set, as the network sees it when it is used."""
 
 from collections.abc import Callable, Iterable
 

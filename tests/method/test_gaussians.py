@@ -131,3 +131,12 @@ def test_bad_types_are_named():
         iaa.estimate(torch.zeros(2, 2, dtype=torch.long), torch.zeros(2, dtype=torch.long), num_classes=2)
     with pytest.raises(ValueError, match="p must be at least 1, got 0"):
         iaa.mean_distance(iaa.estimate(torch.zeros(2, 2), torch.tensor([0, 1]), num_classes=2), p=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
+def test_labels_may_be_any_integers(dtype):
+    z, labels = long_tail()
+    stats = iaa.estimate(z, labels.to(dtype), num_classes=7)
+    assert torch.equal(stats.variance, iaa.estimate(z, labels, num_classes=7).variance)
+    augment = iaa.IAA(7, 5).fit(z, labels.to(dtype)).update(z, labels.to(dtype))
+    assert augment(z, labels.to(dtype))[1].dtype == torch.int64

@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Integer
 from torch import Tensor, nn
 
 from iaa.errors import unknown
@@ -15,7 +15,7 @@ from iaa.method.correction import Scale, correct, global_variance
 from iaa.method.gaussians import ClassStats, estimate
 from iaa.method.neighbors import Search
 from iaa.method.ranks import combine_samples, combine_stats
-from iaa.method.samples import Samples, mixture
+from iaa.method.samples import Mixture, Samples, mixture
 from iaa.method.synthesis import synthesize
 
 Covariance = Literal["diagonal", "full", "global", "identity"]
@@ -124,6 +124,7 @@ class IAA(nn.Module):
             self.register_buffer("row_weight", torch.zeros(0))
         self.ready = False
         self._table: Tensor | None = None
+        self._mixture: Mixture | None = None
         self._factor: Tensor | None = None
         self._factor_age = 0
 
@@ -145,22 +146,22 @@ class IAA(nn.Module):
         return self._table
 
     @torch.no_grad()
-    def fit(self, z: Float[Tensor, "N D"], labels: Int[Tensor, "N"]) -> "IAA":
+    def fit(self, z: Float[Tensor, "N D"], labels: Integer[Tensor, "N"]) -> "IAA":
         """Take the statistics of a whole set; what was known before is forgotten."""
-        z = self._prepare(z, labels)
+        z, labels = self._prepare(z, labels)
         self._keep(estimate(z, labels, num_classes=self.num_classes), streams=False)
         if self.covariance == "full":
             self._keep_samples(Samples.of(z.clone(), labels))
         return self
 
     @torch.no_grad()
-    def update(self, z: Float[Tensor, "N D"], labels: Int[Tensor, "N"]) -> "IAA":
+    def update(self, z: Float[Tensor, "N D"], labels: Integer[Tensor, "N"]) -> "IAA":
         """Add a batch to what is known; a class that comes again keeps ``decay`` of its past.
 
         From then on only the classes of a batch are corrected when it is augmented, so that statistics
         can change at every step of a training.
         """
-        z, labels = self._prepare(z, labels).to(self.mean.device), labels.to(self.mean.device)
+        z, labels = (part.to(self.mean.device) for part in self._prepare(z, labels))
         classes, inverse = labels.unique(return_inverse=True)
         past = self.stats.take(classes).to(torch.float64)
         past = ClassStats(past.count * self.decay, past.mean, past.variance)
@@ -186,12 +187,16 @@ class IAA(nn.Module):
         return epoch % self.refresh_every == 0
 
     def forward(
-        self, z: Float[Tensor, "B D"], labels: Int[Tensor, "B"], *, generator: torch.Generator | None = None
+        self,
+        z: Float[Tensor, "B D"],
+        labels: Integer[Tensor, "B"],
+        *,
+        generator: torch.Generator | None = None,
     ) -> tuple[Float[Tensor, "MB D"], Int[Tensor, "MB"]]:
         """Synthetic embeddings and their labels: all first copies in the order of ``z``, then all second."""
         if not self.ready:
             raise RuntimeError("IAA knows no statistics yet: call fit(z, labels) or update(z, labels) first")
-        check_batch(z, labels, num_classes=self.num_classes, dim=self.dim)
+        labels = check_batch(z, labels, num_classes=self.num_classes, dim=self.dim)
         drawn: dict[str, Any] = {"copies": self.copies, "generator": generator}
         strength = self._strength()
         with torch.autocast(z.device.type, enabled=False):
@@ -203,10 +208,10 @@ class IAA(nn.Module):
                 synthetic = synthesize(center, variance, strength=strength, **drawn)
         return synthetic.flatten(0, 1), labels.repeat(self.copies)
 
-    def _prepare(self, z: Tensor, labels: Tensor) -> Tensor:
-        check_batch(z, labels, num_classes=self.num_classes, dim=self.dim)
+    def _prepare(self, z: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        labels = check_batch(z, labels, num_classes=self.num_classes, dim=self.dim)
         z = z.detach().float()
-        return F.normalize(z, dim=1) if self.space == "unit" else z
+        return F.normalize(z, dim=1) if self.space == "unit" else z, labels
 
     def _center(self, z: Tensor, labels: Tensor) -> Tensor:
         if self.space == "unit":
@@ -241,12 +246,23 @@ class IAA(nn.Module):
     ) -> Float[Tensor, "M B D"]:
         """Noise from the corrected full covariance; the parts of the mixture are drawn apart and add up."""
         classes, which = labels.unique(return_inverse=True)
-        members, parts, overall = mixture(self.stats, classes, correction=self.correction, **self.options)
+        members, parts, overall = self._mixture_of(classes)
         noise = self.samples.noise(self.stats, members, parts, which, copies=copies, generator=generator)
+        if not overall.any():
+            return noise
         if self._factor is None or self._factor_age >= FACTOR_LIFE or self._factor.device != noise.device:
             self._factor, self._factor_age = self.samples.global_factor(self.stats), 0
         normal = torch.randn(noise.shape, dtype=noise.dtype, device=noise.device, generator=generator)
         return noise + overall[which, None].sqrt() * (normal @ self._factor)
+
+    def _mixture_of(self, classes: Int[Tensor, "P"]) -> Mixture:
+        if self.streams:
+            return mixture(self.stats, classes, correction=self.correction, **self.options)
+        if self._mixture is None or self._mixture[0].device != classes.device:
+            everyone = torch.arange(self.num_classes, device=classes.device)
+            self._mixture = mixture(self.stats, everyone, correction=self.correction, **self.options)
+        members, parts, overall = self._mixture
+        return members[classes], parts[classes], overall[classes]
 
     def _keep(self, stats: ClassStats, classes: Tensor | None = None, *, streams: bool) -> None:
         where = slice(None) if classes is None else classes
@@ -254,7 +270,8 @@ class IAA(nn.Module):
         self.mean[where] = stats.mean.to(self.mean)
         self.own_variance[where] = stats.variance.to(self.own_variance)
         self.streams.fill_(streams)
-        self.ready, self._table, self._factor_age = True, None, self._factor_age + 1
+        self.ready, self._factor_age = True, self._factor_age + 1
+        self._table = self._mixture = None
         if not streams:
             self._factor = None
 
@@ -268,4 +285,4 @@ class IAA(nn.Module):
                 setattr(self, name, torch.empty_like(state_dict[prefix + name], device=self.mean.device))
         super()._load_from_state_dict(state_dict, prefix, *args)
         self.ready = bool((self.count > 0).any())
-        self._table = self._factor = None
+        self._table = self._mixture = self._factor = None

@@ -1,13 +1,20 @@
 """What a batch of embeddings must look like, said once and in words."""
 
+import numbers
+
 import torch
 from torch import Tensor
 
 from iaa.errors import unknown
 
 
-def check_batch(z: Tensor, labels: Tensor, *, num_classes: int | None = None, dim: int | None = None) -> None:
-    """Raise ``TypeError`` or ``ValueError`` unless ``z`` (N, D) and ``labels`` (N,) can be used together."""
+def check_batch(
+    z: Tensor, labels: Tensor, *, num_classes: int | None = None, dim: int | None = None
+) -> Tensor:
+    """The labels beside ``z``, fit to index with, unless ``z`` (N, D) and ``labels`` (N,) cannot go together.
+
+    Raises ``TypeError`` or ``ValueError`` that names what is wrong and where.
+    """
     if not z.is_floating_point():
         raise TypeError(f"z must hold floating-point numbers, got {z.dtype}")
     if z.ndim != 2:
@@ -32,6 +39,7 @@ def check_batch(z: Tensor, labels: Tensor, *, num_classes: int | None = None, di
                 f"labels must lie in [0, {num_classes}), got {int(labels[where])} at position {where}"
             )
     check_finite(z)
+    return labels.to(z.device, torch.long)
 
 
 def check_finite(z: Tensor) -> None:
@@ -47,7 +55,7 @@ def check_number(
     name: str, value: float, *, least: float, most: float | None = None, above: bool = False
 ) -> None:
     """Raise unless ``value`` is a number of at least (or ``above``) ``least``, and at most ``most``."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number, got {value!r}")
     if most is not None and not least <= value <= most:
         raise ValueError(f"{name} must lie in [{least}, {most}], got {value}")
@@ -57,7 +65,7 @@ def check_number(
 
 def check_whole(name: str, value: int, *, least: int) -> None:
     """Raise unless ``value`` is a whole number of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} must be a whole number, got {value!r}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")

@@ -7,7 +7,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int, Num
+from jaxtyping import Float, Int, Integer, Num
 from torch import Tensor
 
 from iaa.method.checks import check_batch, check_number, check_whole
@@ -75,14 +75,14 @@ def unaffected_by_autocast(function: Callable[P, R]) -> Callable[P, R]:
 
 
 @unaffected_by_autocast
-def estimate(z: Float[Tensor, "N D"], labels: Int[Tensor, "N"], *, num_classes: int) -> ClassStats:
+def estimate(z: Float[Tensor, "N D"], labels: Integer[Tensor, "N"], *, num_classes: int) -> ClassStats:
     """Mean and diagonal covariance of each class by maximum likelihood (Eq. 7-8).
 
     Sums run in float32 or better, whatever the precision of ``z``. Two passes, so that a large mean
     does not eat a small variance.
     """
     check_whole("num_classes", num_classes, least=1)
-    check_batch(z, labels, num_classes=num_classes)
+    labels = check_batch(z, labels, num_classes=num_classes)
     z = z.to(torch.promote_types(z.dtype, torch.float32))
     count = torch.bincount(labels, minlength=num_classes)
     by_class = labels.argsort(stable=True)

@@ -11,6 +11,7 @@ from iaa.method.correction import correction_weight, lenders
 from iaa.method.gaussians import ClassStats
 from iaa.method.synthesis import full_noise
 
+Mixture = tuple[Int[Tensor, "P J"], Float[Tensor, "P J"], Float[Tensor, "P"]]
 FORGOTTEN = 0.01
 """A sample whose weight has faded below this is dropped."""
 
@@ -80,14 +81,14 @@ def mixture(
     falloff: float,
     few: float,
     **kernel: Any,
-) -> tuple[Int[Tensor, "P J"], Float[Tensor, "P J"], Float[Tensor, "P"]]:
+) -> Mixture:
     """What corrected covariances consist of: member classes, the part of each, that of the global one."""
     count = stats.count[classes].to(stats.mean.dtype)
     alpha = correction_weight(count, falloff=falloff, few=few if correction else 0)
+    if not correction:
+        return classes[:, None], torch.ones_like(alpha)[:, None], alpha
     near, shares = lenders(stats, classes, **kernel)
-    if not correction or near.shape[1] == 0:
-        near, shares = near[:, :0], shares[:, :0]
-    alone = 1 - shares.sum(1)  # nobody lends: the global covariance stands in
+    alone = (shares.sum(1) == 0).to(alpha.dtype)  # nobody lends: the global covariance stands in
     own, lent = (1 - alpha)[:, None], (alpha * (1 - global_share))[:, None] * shares
-    overall = alpha * (global_share + (1 - global_share) * alone.clamp(min=0).round())
+    overall = alpha * (global_share + (1 - global_share) * alone)
     return torch.cat([classes[:, None], near], dim=1), torch.cat([own, lent], dim=1), overall  # Eq. 15
