@@ -10,22 +10,30 @@ from iaa.method.synthesis import synthesize
 
 if TYPE_CHECKING:
     from iaa.boosting import BoostedLoss
+    from iaa.retrieval.embeddings import Embeddings
+    from iaa.retrieval.metrics import score
 
 __version__ = "0.1.0"
 
-_LAZY: dict[str, str] = {"BoostedLoss": "iaa.boosting"}
+_LAZY: dict[str, str] = {
+    "BoostedLoss": "iaa.boosting",
+    "Embeddings": "iaa.retrieval.embeddings",
+    "score": "iaa.retrieval.metrics",
+}
 """Public names whose modules are loaded on first use, so that ``import iaa`` stays light."""
 
 __all__ = [
     "IAA",
     "BoostedLoss",
     "ClassStats",
+    "Embeddings",
     "correct",
     "correction_weight",
     "cov_distance",
     "estimate",
     "global_variance",
     "mean_distance",
+    "score",
     "synthesize",
 ]
 

@@ -9,6 +9,7 @@ from iaa.errors import unknown
 
 VERBS: dict[str, str] = {
     "data": "check a benchmark against the paper, see what your own data holds",
+    "evaluate": "score embeddings: R@K, RP, MAP@R with intervals, comparisons, worst classes",
 }
 """Verb to what it does. ``iaa.cli.<verb>`` holds ``command``: a function, or a dict of them by name."""
 

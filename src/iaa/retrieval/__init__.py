@@ -1,0 +1,1 @@
+"""From embeddings to numbers: the embeddings file, exact neighbours, metrics, approximate indexes."""

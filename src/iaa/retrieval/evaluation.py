@@ -1,0 +1,205 @@
+"""An embeddings file scored: who asks whom, means with their intervals, comparison of two files, worst classes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+from iaa.retrieval.embeddings import Embeddings
+from iaa.retrieval.knn import knn
+from iaa.retrieval.metrics import PerQuery, score_queries
+from iaa.retrieval.significance import Difference, intervals, paired
+
+
+def _silent(done: float) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Per-query results of one file, and which of its rows asked and answered."""
+
+    data: Embeddings
+    query: Int64[Tensor, " q"]
+    gallery: Int64[Tensor, " n"] | None
+    """Row numbers; None means leave-one-out among the queries."""
+    result: PerQuery
+    ks: tuple[int, ...]
+    distance: str
+
+    @property
+    def without_positive(self) -> int:
+        """Queries that no gallery item can answer; they are left out of every mean."""
+        return int((~self.result.counted).sum())
+
+    @property
+    def classes(self) -> Int64[Tensor, " c"]:
+        """Label of each query that counts."""
+        return self.data.labels[self.query][self.result.counted]
+
+    def values(self) -> dict[str, Tensor]:
+        """Per-query percent of every metric, for the queries that count."""
+        return {name: value[self.result.counted] for name, value in self.result.values(self.ks).items()}
+
+    def summary(self) -> dict[str, dict[str, Any]]:
+        """Mean and 95 % bootstrap intervals, over queries and over classes, of every metric."""
+        values = self.values()
+        stacked = torch.stack(list(values.values()))
+        spans = zip(intervals(stacked).tolist(), intervals(stacked, self.classes).tolist(), strict=True)
+        return {
+            name: {"value": float(value.mean()), "over_queries": queries, "over_classes": classes}
+            for (name, value), (queries, classes) in zip(values.items(), spans, strict=True)
+        }
+
+
+def evaluate(
+    data: Embeddings,
+    *,
+    ks: Sequence[int] = (1, 2, 4, 8),
+    split: str | None = "test",
+    distance: str = "cosine",
+    index: str | None = None,
+    tick: Callable[[float], None] = _silent,
+) -> Evaluation:
+    """Score the rows of a split: leave-one-out, or by the roles in the file."""
+    rows = _rows(data, split)
+    roles = {data.role[row] for row in rows.tolist()}
+    if roles == {"both"}:
+        return _evaluate(data, rows, None, ks, distance, index, tick)
+    if roles != {"query", "gallery"}:
+        raise ValueError(
+            f"role must be 'both' in all rows, or 'query' and 'gallery', got {' and '.join(sorted(roles))}"
+        )
+    asks = torch.tensor([data.role[row] == "query" for row in rows.tolist()])
+    return _evaluate(data, rows[asks], rows[~asks], ks, distance, index, tick)
+
+
+def draw_galleries(
+    data: Embeddings,
+    draws: int,
+    *,
+    ks: Sequence[int] = (1, 5),
+    split: str | None = "test",
+    distance: str = "cosine",
+    seed: int = 0,
+    tick: Callable[[float], None] = _silent,
+) -> dict[str, dict[str, float]]:
+    """VehicleID's protocol: one random picture per class is the gallery, the rest ask; mean and spread over draws."""
+    rows = _rows(data, split)
+    generator = torch.Generator().manual_seed(seed)
+    means: dict[str, list[float]] = {}
+    for draw in range(draws):
+        shuffled = rows[torch.randperm(len(rows), generator=generator)]
+        labels = data.labels[shuffled].tolist()
+        last = {label: place for place, label in enumerate(labels)}
+        chosen = torch.zeros(len(rows), dtype=torch.bool)
+        chosen[list(last.values())] = True
+        asks, answers = shuffled[~chosen].sort().values, shuffled[chosen].sort().values
+        if not len(asks):
+            raise ValueError(
+                "every class has a single picture: the gallery takes them all and no query is left"
+            )
+        found = _evaluate(
+            data, asks, answers, ks, distance, None, lambda done, d=draw: tick((d + done) / draws)
+        )  # type: ignore[misc]
+        for name, value in found.values().items():
+            means.setdefault(name, []).append(float(value.mean()))
+    stacked = {name: torch.tensor(values, dtype=torch.float64) for name, values in means.items()}
+    return {
+        name: {"value": float(values.mean()), "spread": float(values.std()) if draws > 1 else 0.0}
+        for name, values in stacked.items()
+    }
+
+
+def compare(before: Evaluation, after: Evaluation) -> dict[str, Difference]:
+    """Is ``after`` better than ``before`` on the same queries? Every metric's paired difference."""
+    ids = [[one.data.ids[row] for row in one.query.tolist()] for one in (before, after)]
+    place = {name: position for position, name in enumerate(ids[0])}
+    if len(place) != len(ids[0]) or sorted(ids[0]) != sorted(ids[1]):
+        missing = next(iter(set(ids[1]) ^ set(ids[0])), None)
+        reason = f"only one of them has {missing!r}" if missing else "an id occurs twice"
+        raise ValueError(f"the two files must hold the same queries, each id once: {reason}")
+    order = torch.tensor([place[name] for name in ids[1]])
+    if not torch.equal(before.data.labels[before.query][order], after.data.labels[after.query]):
+        raise ValueError("the two files give different labels to the same ids")
+    if not torch.equal(before.result.positives[order], after.result.positives):
+        raise ValueError(
+            "the two files have different galleries: the same query has other numbers of positives"
+        )
+    old, new = before.result.values(before.ks), after.result.values(after.ks)
+    counted = after.result.counted
+    stacked = (
+        torch.stack([old[name][order][counted] for name in new]),
+        torch.stack([v[counted] for v in new.values()]),
+    )
+    return dict(zip(new, paired(*stacked, after.classes), strict=True))
+
+
+def worst_classes(found: Evaluation, count: int = 10) -> list[dict[str, Any]]:
+    """The classes of lowest MAP@R, each with a query of it and what was taken for its nearest neighbour."""
+    names = found.data.class_names or {}
+    values = found.values()
+    labels, member = found.classes.unique(return_inverse=True)
+    sizes = member.bincount().double()
+    mean = {n: torch.zeros(len(labels)).double().index_add(0, member, v) / sizes for n, v in values.items()}
+    worst = mean["MAP@R"].argsort(stable=True)[:count].tolist()
+    asked = found.query[found.result.counted]
+    examples = [
+        int(asked[(member == one).nonzero()[:, 0][values["MAP@R"][member == one].argmin()]]) for one in worst
+    ]
+    nearest = _nearest(found, torch.tensor(examples))
+    return [
+        {
+            "label": int(labels[one]),
+            "class": names.get(int(labels[one]), str(int(labels[one]))),
+            "queries": int(sizes[one]),
+            **{name: float(value[one]) for name, value in mean.items()},
+            "example": found.data.ids[row],
+            "nearest": found.data.ids[near],
+            "nearest_class": names.get(int(found.data.labels[near]), str(int(found.data.labels[near]))),
+        }
+        for one, row, near in zip(worst, examples, nearest, strict=True)
+    ]
+
+
+def _nearest(found: Evaluation, rows: Tensor) -> list[int]:
+    gallery = found.query if found.gallery is None else found.gallery
+    near = gallery[
+        knn(found.data.z[rows], found.data.z[gallery], k=min(2, len(gallery)), distance=found.distance).index
+    ]
+    own = near[:, 0] == rows if found.gallery is None else torch.zeros(len(rows), dtype=torch.bool)
+    return torch.where(own, near[:, -1], near[:, 0]).tolist()
+
+
+def _rows(data: Embeddings, split: str | None) -> Tensor:
+    rows = data.where(split=split).nonzero()[:, 0]
+    if not len(rows):
+        have = ", ".join(sorted(set(data.split)))
+        raise ValueError(f"no rows of split {split!r}: the file has {have}")
+    return rows
+
+
+def _evaluate(
+    data: Embeddings,
+    query: Tensor,
+    gallery: Tensor | None,
+    ks: Sequence[int],
+    distance: str,
+    index: str | None,
+    tick: Callable[[float], None],
+) -> Evaluation:
+    whole = len(query) == len(data)  # then the memory-mapped file itself, without a copy
+    target = None if gallery is None else (data.z[gallery], data.labels[gallery])
+    result = score_queries(
+        data.z if whole else data.z[query],
+        data.labels[query],
+        gallery=target,
+        depth=max(ks, default=0),
+        distance=distance,
+        index=index,
+        tick=tick,
+    )
+    return Evaluation(data, query, gallery, result, tuple(ks), distance)

@@ -1,0 +1,88 @@
+"""faiss indexes, where installed and asked for: exact ``flat``, approximate ``hnsw`` and ``ivf``."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from iaa.errors import need, unknown
+from iaa.retrieval.inputs import as_vectors
+from iaa.retrieval.knn import Neighbors, knn
+
+KINDS = ("flat", "hnsw", "ivf")
+_ROWS = 65536
+
+
+def build(gallery: Tensor, *, kind: str, distance: str = "cosine", effort: int = 32) -> Any:
+    """A faiss index over the gallery; ``effort`` is how far an approximate search looks (efSearch or nprobe)."""
+    if kind not in KINDS:
+        raise unknown("index", kind, KINDS)
+    if distance not in ("cosine", "euclidean"):
+        raise unknown("distance", distance, ("cosine", "euclidean"))
+    faiss = need("faiss", extra="faiss")
+    z = as_vectors(gallery, "gallery")
+    metric = faiss.METRIC_INNER_PRODUCT if distance == "cosine" else faiss.METRIC_L2
+    size, dim = z.shape
+    if kind == "flat":
+        index = faiss.IndexFlat(dim, metric)
+    elif kind == "hnsw":
+        index = faiss.IndexHNSWFlat(dim, 32, metric)
+        index.hnsw.efConstruction, index.hnsw.efSearch = 80, effort
+    else:
+        cells = max(1, min(int(4 * size**0.5), size // 39))  # faiss wants at least 39 points per cell
+        coarse = faiss.IndexFlat(dim, metric)
+        index = faiss.IndexIVFFlat(coarse, dim, cells, metric)
+        index.cp.seed, index.cp.niter, index.nprobe = 0, 10, min(effort, cells)
+        order = torch.randperm(size, generator=torch.Generator().manual_seed(0))[: 64 * cells]
+        index.train(_array(z[order.sort().values], distance))
+    for block in z.split(_ROWS):
+        index.add(_array(block, distance))
+    return index
+
+
+def search(
+    index: Any, query: Tensor, *, k: int, distance: str = "cosine", exclude: Tensor | None = None
+) -> Neighbors:
+    """The ``k`` nearest of a built index; ``exclude`` gives each query's own row, left out by its identity.
+
+    An approximate index may find fewer than ``k``: the rest has index -1.
+    """
+    z = as_vectors(query, "query")
+    most = index.ntotal - (exclude is not None)
+    if not 1 <= k <= most:
+        raise ValueError(f"k must lie in [1, {most}], the neighbours a query has, got {k}")
+    found = [index.search(_array(block, distance), k + (exclude is not None)) for block in z.split(_ROWS)]
+    value = torch.cat([torch.from_numpy(one[0]) for one in found])
+    where = torch.cat([torch.from_numpy(one[1]) for one in found])
+    if distance == "euclidean":
+        value = value.clamp(min=0).sqrt()
+    if exclude is not None:
+        own = where == exclude.to(where)[:, None]
+        own[:, -1] |= ~own.any(1)  # self was not among those found: drop the last instead
+        keep = (~own).nonzero()[:, 1].view(len(z), k)
+        value, where = value.gather(1, keep), where.gather(1, keep)
+    return Neighbors(where, value)
+
+
+def measured_recall(
+    index: Any, gallery: Tensor, *, k: int, distance: str = "cosine", sample: int = 1000
+) -> float:
+    """Share of the true ``k`` nearest that the index finds, over a seeded sample of the gallery as queries."""
+    z = as_vectors(gallery, "gallery")
+    rows = torch.randperm(len(z), generator=torch.Generator().manual_seed(0))[:sample].sort().values
+    found = search(index, z[rows], k=k, distance=distance, exclude=rows).index
+    exact = knn(z[rows], z, k=k + 1, distance=distance).index  # self is among these, and dropped by identity
+    own = exact == rows[:, None]
+    own[:, -1] |= ~own.any(1)
+    exact = exact[~own].view(len(rows), k)
+    return float((exact[:, :, None] == found[:, None, :]).any(2).double().mean())
+
+
+def _array(z: Tensor, distance: str) -> Any:
+    block = z.float()
+    return (
+        (torch.nn.functional.normalize(block, dim=1) if distance == "cosine" else block)
+        .contiguous()
+        .cpu()
+        .numpy()
+    )

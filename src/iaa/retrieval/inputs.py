@@ -1,0 +1,57 @@
+"""What scoring and searching accept, and one clear line for what they do not."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+_ROWS = 8192
+
+
+def as_vectors(z: object, name: str = "z") -> Tensor:
+    """A finite (N, D) floating tensor, on the device it came on."""
+    vectors = torch.as_tensor(z)
+    if vectors.ndim != 2 or not vectors.is_floating_point():
+        kind = str(vectors.dtype).removeprefix("torch.")
+        raise ValueError(
+            f"{name} must be floating numbers of shape (N, D), got {kind} of shape {_shape(vectors)}"
+        )
+    if not vectors.numel():
+        raise ValueError(f"{name} must hold at least one vector, got shape {_shape(vectors)}")
+    bad = torch.cat([~block.isfinite().all(1) for block in vectors.detach().split(_ROWS)]).nonzero()[:, 0]
+    if len(bad):
+        raise ValueError(
+            f"{name} must be finite, got NaN or infinity in {len(bad)} of {len(vectors)} rows, the first is row {bad[0]}"
+        )
+    return vectors.detach()
+
+
+def as_labels(labels: object, size: int, name: str = "labels") -> Tensor:
+    """(N,) class numbers as int64, whatever integer type they came in."""
+    numbers = torch.as_tensor(labels)
+    if numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool:
+        raise ValueError(f"{name} must be integers, got {str(numbers.dtype).removeprefix('torch.')}")
+    if numbers.shape != (size,):
+        raise ValueError(f"{name} must have shape ({size},), one per vector, got {_shape(numbers)}")
+    return numbers.long()
+
+
+def check_sets(z: Tensor, labels: Tensor, gallery: tuple[Tensor, Tensor] | None, ks: Sequence[int]) -> None:
+    """Refuse what cannot be scored: other dimensions, too large a K, a single class, no positives at all."""
+    target, target_labels = (z, labels) if gallery is None else gallery
+    if z.shape[1] != target.shape[1]:
+        raise ValueError(f"the gallery must have the queries' dimension {z.shape[1]}, got {target.shape[1]}")
+    most = len(target) - (gallery is None)
+    wrong = [k for k in ks if not 1 <= k <= most]
+    if not ks or wrong:
+        raise ValueError(
+            f"ks must lie in [1, {most}], the neighbours a query has, got {wrong[0] if wrong else 'none'}"
+        )
+    if bool((labels == labels[0]).all()) and bool((target_labels == labels[0]).all()):
+        raise ValueError(
+            f"labels must hold at least two classes, got only class {int(labels[0])}: every neighbour would be right"
+        )
+
+
+def _shape(tensor: Tensor) -> tuple[int, ...]:
+    return tuple(tensor.shape)

@@ -1,0 +1,205 @@
+"""Recall@K, R-precision and MAP@R, per query and averaged (Section VI-B of the paper; Musgrave et al., 2020)."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float64, Int64
+from torch import Tensor
+
+from iaa.retrieval.counting import Counter
+from iaa.retrieval.inputs import as_labels, as_vectors, check_sets
+from iaa.retrieval.positives import Positives, same_label
+from iaa.retrieval.rows import full_rows, rows_at_once
+from iaa.retrieval.similarity import Points, full_precision, points
+
+BUDGET = 256 * 2**20
+"""Bytes that scoring may use besides the embeddings themselves."""
+
+
+@dataclass(frozen=True)
+class PerQuery:
+    """What each query got. Queries without a positive have ``positives`` 0 and count for nothing."""
+
+    positives: Int64[Tensor, " q"]
+    first: Int64[Tensor, " q"]
+    """Rank of the best positive, from 1; exact up to ``depth``, and some larger number beyond."""
+    r_precision: Float64[Tensor, " q"]
+    map_at_r: Float64[Tensor, " q"]
+    depth: int
+
+    @property
+    def counted(self) -> Bool[Tensor, " q"]:
+        """Queries that have a positive: the ones averaged."""
+        return self.positives > 0
+
+    def recall(self, k: int) -> Float64[Tensor, " q"]:
+        """Whether a positive is among the ``k`` nearest: 1 or 0 (the paper's R@K)."""
+        if not 1 <= k <= self.depth:
+            raise ValueError(f"k must lie in [1, {self.depth}], the depth scored, got {k}")
+        return ((self.first <= k) & self.counted).double()
+
+    def values(self, ks: Sequence[int]) -> dict[str, Float64[Tensor, " q"]]:
+        """Every metric's per-query values, in percent, by name."""
+        named = {f"R@{k}": self.recall(k) for k in ks}
+        named |= {"RP": self.r_precision, "MAP@R": self.map_at_r}
+        return {name: 100 * value for name, value in named.items()}
+
+
+def score(
+    z: Tensor,
+    labels: Tensor,
+    *,
+    gallery: tuple[Tensor, Tensor] | None = None,
+    ks: Sequence[int] = (1, 2, 4, 8),
+    distance: str = "cosine",
+    index: str | None = None,
+) -> dict[str, float]:
+    """Recall@K, R-precision and MAP@R in percent, leave-one-out or against a ``gallery`` of (z, labels).
+
+    Exact by default; ``index`` ("flat", "hnsw", "ivf") searches with faiss instead.
+
+    >>> z = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
+    >>> score(z, torch.tensor([7, 7, 9, 9]), ks=(1,))
+    {'R@1': 100.0, 'RP': 100.0, 'MAP@R': 100.0}
+    """
+    result = score_queries(
+        z, labels, gallery=gallery, depth=max(ks, default=0), distance=distance, index=index
+    )
+    counted = result.counted
+    if not bool(counted.all()):
+        warnings.warn(
+            f"{int((~counted).sum())} of {len(counted)} queries have no positive and are left out of the means",
+            stacklevel=2,
+        )
+    return {name: float(value[counted].mean()) for name, value in result.values(ks).items()}
+
+
+def score_queries(
+    z: Tensor,
+    labels: Tensor,
+    *,
+    gallery: tuple[Tensor, Tensor] | None = None,
+    depth: int = 1,
+    distance: str = "cosine",
+    index: str | None = None,
+    budget: int = BUDGET,
+    tick: Callable[[float], None] = lambda done: None,
+) -> PerQuery:
+    """Metrics of every query against the gallery, or against all others (leave-one-out) when there is none.
+
+    ``depth`` is the largest K of R@K wanted. Exact for any number of classes; classes too large for counting
+    (or for ``budget``) have their rows sorted whole, which is slower and needs no more memory.
+    """
+    z = as_vectors(z)
+    labels = as_labels(labels, len(z)).to(z.device)
+    if gallery is not None:
+        target = as_vectors(gallery[0], "gallery").to(z.device)
+        gallery = target, as_labels(gallery[1], len(target), "gallery labels").to(z.device)
+    check_sets(z, labels, gallery, [depth])
+    target_labels = labels if gallery is None else gallery[1]
+    count = same_label(labels, target_labels)[2] - (1 if gallery is None else 0)
+    if not bool((count > 0).any()):
+        raise ValueError(
+            "no query has a positive: every label occurs once, or the gallery shares none with the queries"
+        )
+    nothing = torch.zeros(len(z), dtype=torch.float64, device=z.device)
+    result = PerQuery(count, torch.full_like(count, depth + 1), nothing, nothing.clone(), depth)
+    if index is not None:
+        _by_index(result, z, labels, gallery, index, distance)
+        return result
+    query, others = points(z, distance=distance, other=None if gallery is None else gallery[0])
+    with full_precision(z.device):
+        countable = _countable(count, len(others), budget)
+        hard = (count > 0) & ~countable
+        if bool(countable.any()):
+            hard |= _by_counting(result, query, others, labels, target_labels, countable, tick)
+        _by_sorting(result, query, others, labels, target_labels, hard.nonzero()[:, 0], budget)
+    return result
+
+
+def _by_index(
+    result: PerQuery,
+    z: Tensor,
+    labels: Tensor,
+    gallery: tuple[Tensor, Tensor] | None,
+    kind: str,
+    distance: str,
+) -> None:
+    """Fill in from the lists of a faiss index, as long as the largest K and the largest R."""
+    from iaa.retrieval.index import build, search
+
+    target, target_labels = (z, labels) if gallery is None else gallery
+    built = build(target, kind=kind, distance=distance)
+    most = len(target) - (gallery is None)
+    k = min(most, max(result.depth, int(result.positives.max())))
+    for rows in result.counted.nonzero()[:, 0].split(8192):
+        own = rows if gallery is None else None
+        found = search(built, z[rows], k=k, distance=distance, exclude=own).index.to(z.device)
+        _fill(result, rows, (target_labels[found] == labels[rows][:, None]) & (found >= 0))
+
+
+def _countable(count: Tensor, gallery_size: int, budget: int) -> Tensor:
+    """Queries whose positives are few enough: beside the gallery, and all together beside the budget."""
+    smallest_first, order = count.sort()
+    fits = smallest_first.cumsum(0) <= budget // 96
+    fits = torch.zeros_like(fits).scatter_(0, order, fits)
+    return (count > 0) & fits & (count <= max(64, gallery_size // 16))
+
+
+def _by_counting(
+    result: PerQuery,
+    query: Points,
+    gallery: Points,
+    labels: Tensor,
+    gallery_labels: Tensor,
+    countable: Tensor,
+    tick: Callable[[float], None],
+) -> Tensor:
+    """Fill in the countable queries, less those found hard (returned)."""
+    seed = torch.Generator().manual_seed(0)
+    columns = torch.randperm(len(gallery), generator=seed).to(gallery.device)
+    rows = columns if query is gallery else torch.arange(len(query), device=query.device)
+    found = Positives.find(query, gallery, rows, labels[rows], gallery_labels, countable[rows])
+    counter = Counter(
+        found, query, gallery, rows, columns, labels[rows], gallery_labels[columns], depth=result.depth
+    )
+    counter.run(tick)
+    owner = torch.repeat_interleave(found.start.diff())
+    rank, place = found.ranks()
+    inside = rank <= result.positives[rows][owner]
+    share = inside / result.positives[rows][owner].double()
+    queries = rows[owner]
+    result.r_precision.index_add_(0, queries, share)
+    result.map_at_r.index_add_(0, queries, share * place / rank)
+    result.first[queries[place == 1]] = rank[place == 1].clamp(max=result.depth + 1)
+    return torch.zeros_like(counter.hard).scatter_(0, rows, counter.hard)
+
+
+def _by_sorting(
+    result: PerQuery,
+    query: Points,
+    gallery: Points,
+    labels: Tensor,
+    gallery_labels: Tensor,
+    rows: Tensor,
+    budget: int,
+) -> None:
+    """Fill in these queries from their whole sorted rows."""
+    for part in rows.split(rows_at_once(len(gallery), budget)):
+        _, order = full_rows(query, gallery, part)
+        hit = gallery_labels[order] == labels[part][:, None]
+        _fill(result, part, hit)
+
+
+def _fill(result: PerQuery, rows: Tensor, hit: Bool[Tensor, "b k"]) -> None:
+    """Metrics from whether each neighbour, nearest first, is a positive."""
+    total = result.positives[rows]
+    rank = torch.arange(1, hit.shape[1] + 1, device=hit.device)
+    found = hit.cumsum(1)
+    inside = hit & (rank <= total[:, None])
+    result.r_precision[rows] = inside.sum(1) / total.double()
+    result.map_at_r[rows] = torch.where(inside, found / rank.double(), 0.0).sum(1) / total
+    first = torch.where(hit.any(1), hit.int().argmax(1) + 1, result.depth + 1)
+    result.first[rows] = first.clamp(max=result.depth + 1)

@@ -1,0 +1,30 @@
+"""Whole rows of similarities, sorted exactly: for what the quick ways cannot tell, and for classes of thousands."""
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+from iaa.retrieval.similarity import Points
+
+_BLOCK = 4096
+
+
+def full_rows(
+    query: Points, gallery: Points, rows: Int64[Tensor, " b"]
+) -> tuple[Int64[Tensor, "b n"], Int64[Tensor, "b n"]]:
+    """Key and gallery index of everything, nearest first, ties by the lower index; in leave-one-out without self."""
+    key = torch.cat([query.keys(rows, gallery, part) for part in _parts(gallery)], 1)
+    if query is gallery:
+        key[torch.arange(len(rows), device=key.device), rows] = torch.iinfo(torch.int64).min
+    key, order = key.sort(dim=1, descending=True, stable=True)
+    last = -1 if query is gallery else None
+    return key[:, :last], order[:, :last]
+
+
+def rows_at_once(gallery_size: int, budget: int) -> int:
+    """How many rows fit into the budget: keys, order, and the sort's own copies of both."""
+    return max(1, budget // (48 * gallery_size))
+
+
+def _parts(gallery: Points) -> tuple[Tensor, ...]:
+    return torch.arange(len(gallery), device=gallery.device).split(_BLOCK)

@@ -1,0 +1,81 @@
+"""How sure a mean is, and whether one set of embeddings is really better than another on the same data."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float64, Int64
+from torch import Tensor
+
+DRAWS = 2000
+
+
+def intervals(
+    values: Float64[Tensor, "m q"],
+    classes: Int64[Tensor, " q"] | None = None,
+    *,
+    level: float = 0.95,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> Float64[Tensor, "m 2"]:
+    """Percentile bootstrap interval of each row's mean, over queries, or over whole ``classes`` if they are given.
+
+    Queries of one class share its difficulty, so the interval over classes is the honest one for new classes.
+    """
+    sums, sizes = _clusters(values, classes)
+    generator = torch.Generator().manual_seed(seed)
+    means = torch.empty(draws, len(values), dtype=torch.float64)
+    for draw in range(draws):  # one draw at a time: memory stays that of the values
+        chosen = torch.randint(len(sizes), (len(sizes),), generator=generator)
+        means[draw] = sums[:, chosen].sum(1) / sizes[chosen].sum()
+    ends = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
+    return means.quantile(ends, dim=0).T
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Mean of B less mean of A over the same queries, its interval over classes, and two p-values."""
+
+    mean: float
+    low: float
+    high: float
+    p_queries: float
+    p_classes: float
+
+
+def paired(
+    a: Float64[Tensor, "m q"],
+    b: Float64[Tensor, "m q"],
+    classes: Int64[Tensor, " q"],
+    *,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> list[Difference]:
+    """Is B better than A? Two-sided sign-flip permutation tests, flipping single queries and whole classes.
+
+    Under the null hypothesis A and B are exchangeable, so the sign of every difference is a coin's.
+    """
+    difference = b - a
+    spans = intervals(difference, classes, draws=draws, seed=seed).tolist()
+    p = [_sign_flip(_clusters(difference, by)[0], draws, seed).tolist() for by in (None, classes)]
+    means = difference.mean(1).tolist()
+    return [Difference(mean, *span, *ps) for mean, span, *ps in zip(means, spans, *p, strict=True)]
+
+
+def _clusters(values: Tensor, classes: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Sum (of every row) and size of each unit that is drawn as one."""
+    if classes is None:
+        return values, torch.ones_like(values[0])
+    _, member = classes.unique(return_inverse=True)
+    sums = torch.zeros(len(values), int(member.max()) + 1, dtype=torch.float64)
+    return sums.index_add(1, member, values), member.bincount().double()
+
+
+def _sign_flip(sums: Tensor, draws: int, seed: int) -> Tensor:
+    """Share of sign flips at least as far from zero as what was seen (which counts as one of them)."""
+    generator = torch.Generator().manual_seed(seed)
+    seen = sums.sum(1).abs() * (1 - 1e-12)
+    extreme = torch.ones(len(sums), dtype=torch.float64)
+    for _ in range(draws):
+        signs = torch.randint(2, (sums.shape[1],), generator=generator).double() * 2 - 1
+        extreme += (sums @ signs).abs() >= seen
+    return extreme / (draws + 1)

@@ -1,0 +1,130 @@
+"""How near two embeddings are: quickly in float32 with a known error, exactly in float64 where it matters.
+
+Similarities are compared on a grid of 2**-32 (see ``Points.key``). A float32 product only decides what its error
+bound allows; every closer call goes to the grid. So the order of neighbours depends neither on block sizes and
+threads nor on the device, and equal vectors tie exactly, whatever block they were multiplied in.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
+
+from iaa.errors import unknown
+
+GRID = 2**32
+"""Steps of the similarity grid per unit: coarser than float64's rounding noise, finer than float32."""
+DISTANCES = ("cosine", "euclidean")
+_PAIRS = 256  # pairs per step of `key`: its temporaries stay inside the cache
+_ROWS = 2048
+
+
+@dataclass(frozen=True)
+class Points:
+    """Embeddings ready to be compared; similarity is the cosine, or ``-|x - y|² / 2`` scaled into [-1, 0].
+
+    ``raw`` is the caller's own tensor (it may be memory-mapped); blocks are scaled as they are needed, so that
+    nothing of the size of the whole set is copied.
+    """
+
+    raw: Float[Tensor, "n d"]
+    scale: Float64[Tensor, " n"]
+    centre: Float64[Tensor, " d"] | None
+    """Euclidean only: subtracted before the fast product, which would lose small distances far from the origin."""
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the work happens: where the embeddings are."""
+        return self.raw.device
+
+    @property
+    def error(self) -> float:
+        """Bound on what a float32 product of two blocks is off by: one rounding per term, and a few more."""
+        return (self.raw.shape[1] + 16) * 2.0**-24
+
+    def block(self, rows: Int64[Tensor, " b"], dtype: torch.dtype = torch.float32) -> Float[Tensor, "b d"]:
+        """Scaled rows, whose products are similarities (less ``half`` of both, if Euclidean)."""
+        block = self.raw[rows]
+        block = block if block.dtype == torch.float64 else block.to(dtype)
+        if self.centre is not None:
+            block.sub_(self.centre.to(block.dtype))
+        return block.mul_(self.scale[rows].to(block.dtype)[:, None]).to(dtype)
+
+    def key(
+        self, rows: Int64[Tensor, " p"], other: "Points", columns: Int64[Tensor, " p"]
+    ) -> Int64[Tensor, " p"]:
+        """Similarity of each pair on the grid, from a float64 sum that is the same wherever the pair is met."""
+        out = torch.empty(len(rows), dtype=torch.int64, device=self.device)
+        for start in range(0, len(rows), _PAIRS):
+            part = slice(start, start + _PAIRS)
+            x, y = self.raw[rows[part]].double(), other.raw[columns[part]].double()
+            if self.centre is None:
+                value = x.mul_(y).sum(1) * (self.scale[rows[part]] * other.scale[columns[part]])
+            else:
+                value = x.sub_(y).square_().sum(1) * (self.scale[rows[part]].square() * -0.5)
+            out[part] = (value * GRID).round_().long()
+        return out
+
+    def keys(
+        self, rows: Int64[Tensor, " b"], other: "Points", columns: Int64[Tensor, " c"]
+    ) -> Int64[Tensor, "b c"]:
+        """``key`` of all rows with all columns: a float64 product, and pair by pair where its rounding could matter."""
+        x, y = self.block(rows, torch.float64), other.block(columns, torch.float64)
+        value = x @ y.T
+        if self.centre is not None:
+            value -= (x.square().sum(1)[:, None] + y.square().sum(1)) / 2
+        value *= GRID
+        key = value.round()
+        noise = (self.raw.shape[1] + 16) * 2.0**-52 * GRID
+        row, column = ((value - key).abs_() > 0.5 - noise).nonzero(as_tuple=True)
+        key = key.long()
+        key[row, column] = self.key(rows[row], other, columns[column])
+        return key
+
+
+def points(
+    z: Float[Tensor, "n d"], *, distance: str = "cosine", other: Float[Tensor, "m d"] | None = None
+) -> tuple[Points, Points]:
+    """Prepare queries and gallery (``other``; the same object when it is None, which means leave-one-out)."""
+    if distance not in DISTANCES:
+        raise unknown("distance", distance, DISTANCES)
+    sets = [z] if other is None else [z, other]
+    centre, radius = None, 0.0
+    if distance == "euclidean":
+        total = sum(block.sum(0) for one in sets for block in _blocks(one))
+        centre = torch.as_tensor(total) / sum(map(len, sets))
+        radius = max(float((block - centre).norm(dim=1).max()) for one in sets for block in _blocks(one))
+    prepared = [Points(one, _scale(one, radius, distance), centre) for one in sets]
+    return prepared[0], prepared[-1]
+
+
+def _scale(z: Tensor, radius: float, distance: str) -> Tensor:
+    if distance == "euclidean":
+        # |x - y|² / 2 is at most 2 radius², so this brings it into [0, 1]
+        return torch.full((len(z),), 1 / (2**0.5 * radius) if radius else 1.0, dtype=torch.float64).to(
+            z.device
+        )
+    norms = torch.cat([block.norm(dim=1) for block in _blocks(z)])
+    return torch.where(norms > 0, 1 / norms, 0.0)  # a zero vector has similarity 0 to everything
+
+
+def _blocks(z: Tensor) -> Iterator[Tensor]:
+    return (block.double() for block in z.split(_ROWS))
+
+
+@contextmanager
+def full_precision(device: torch.device) -> Iterator[None]:
+    """Real float32 products: no TF32, no bfloat16, no autocast, else the error bound would not hold."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        with torch.no_grad(), torch.autocast(device.type, enabled=False):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)
