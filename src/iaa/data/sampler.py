@@ -110,15 +110,17 @@ class BalancedSampler(Sampler[list[int]]):
 
     def state_dict(self, done: int = 0) -> dict[str, Any]:
         """Where the run stands: ``done`` batches of this epoch, counted from its beginning."""
-        return {"epoch": self.epoch, "done": done, "fingerprint": self._fingerprint()}
+        return {"epoch": self.epoch, "done": done, "fingerprint": self.fingerprint}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on in the middle of an epoch; the labels and options must be those of the saved run."""
-        if state["fingerprint"] != self._fingerprint():
+        if state["fingerprint"] != self.fingerprint:
             raise ValueError("the saved run sampled other labels, or with other options, seed or world size")
         self.set_epoch(int(state["epoch"]), start=int(state["done"]))
 
-    def _fingerprint(self) -> str:
+    @property
+    def fingerprint(self) -> str:
+        """Of the labels and options."""
         digest = hashlib.sha256(np.ascontiguousarray(self.labels, dtype=np.int64).tobytes())
         digest.update(repr(sorted(self.options.items())).encode())
         return digest.hexdigest()[:16]
