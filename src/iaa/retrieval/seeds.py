@@ -62,7 +62,7 @@ def caution(n: int, level: float = 0.05) -> str:
         )
     return (
         f"With {n} seeds the smallest p the sign-flip test can give is {2.0 ** (1 - n):g}; {enough} seeds "
-        f"can reach p < {level:g}. The t-test can fall lower, but takes it for granted that differences are normal."
+        f"can reach p < {level:g}. The t-test can fall lower, but presumes normal differences."
     )
 
 
