@@ -4,7 +4,7 @@ import pytest
 
 from iaa import losses
 from iaa.config import Augment, Batch, Config, Images, Network, Optimizer, Split
-from iaa.presets import PRESETS, describe, find, line, listing, paper_row, start
+from iaa.presets import PRESETS, describe, find, line, paper_row, start, teach
 from iaa.presets.tables import cells
 
 THREE = ("triplet", "contrastive", "ms")
@@ -108,7 +108,7 @@ def test_a_command_line_starts_from_a_preset_a_file_or_nothing(tmp_path):
     (tmp_path / "config.json").write_text(Config(seed=5).to_json())
     assert start([str(tmp_path)]) == (Config(seed=5), [])
     assert start([str(tmp_path / "config.json")]) == (Config(seed=5), [])
-    with pytest.raises(ValueError, match="did you mean 'cars-ms'"):
+    with pytest.raises(ValueError, match="no preset, configuration or run .car-ms.: did you mean .cars-ms."):
         start(["car-ms"])
 
 
@@ -123,4 +123,9 @@ def test_descriptions_name_table_command_and_numbers():
         assert words in text
     assert "(medium): R@1 94.3" in describe("vehicleid-ms-resnet50")
     assert line("cub-circle") == "circle on cub, googlenet: R@1 60.5 -> 60.9 with IAA (Table X)"
-    assert len(listing().splitlines()) == len(PRESETS)
+
+
+def test_help_lists_all_presets_or_describes_the_one_that_is_named():
+    _, *lines = teach(["--help"]).splitlines()
+    assert [text.split()[1] for text in lines] == list(PRESETS)
+    assert teach(["cub-ms", "--help"]) == describe("cub-ms")

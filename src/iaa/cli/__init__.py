@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from iaa.errors import unknown
 
 VERBS: dict[str, str] = {
+    "compare": "train a baseline and IAA over equal seeds, and test the difference",
     "data": "check a benchmark against the paper, see what your own data holds",
     "evaluate": "score embeddings: R@K, RP, MAP@R with intervals, comparisons, worst classes",
 }
-"""Verb to what it does. ``iaa.cli.<verb>`` holds ``command``: a function, or a dict of them by name."""
+"""Verb to what it does. ``iaa.cli.<verb>`` holds ``command`` (a function, or a dict of them) or ``run``."""
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -41,7 +42,10 @@ def _run(verb: str, rest: list[str]) -> int:
 
     if verb not in VERBS:
         raise unknown("the command", verb, VERBS)
-    command = importlib.import_module(f"iaa.cli.{verb}").command
+    module = importlib.import_module(f"iaa.cli.{verb}")
+    if hasattr(module, "run"):  # its first word decides what the others change
+        return int(module.run(rest))
+    command = module.command
     if isinstance(command, dict):
         code = tyro.extras.subcommand_cli_from_dict(command, prog=f"iaa {verb}", args=rest)
     else:

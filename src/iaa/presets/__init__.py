@@ -1,12 +1,12 @@
 """Training runs by name: a preset for every row of the paper's main tables, with the paper's numbers."""
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from iaa.config import Augment, Batch, Config, Images, Network, Optimizer, load_config
-from iaa.errors import unknown
 from iaa.presets.tables import Numbers, cells
 
 NETWORKS = {"bn-inception": "bn_inception", "resnet50": "resnet50"}
@@ -100,7 +100,11 @@ def find(name: str) -> Preset:
     84.2
     """
     if name not in PRESETS:
-        raise unknown("preset", name, PRESETS)
+        near = " or ".join(map(repr, difflib.get_close_matches(name, PRESETS, n=3)))
+        hint = f"did you mean {near}? " if near else ""
+        raise ValueError(
+            f"no preset, configuration or run {name!r}: {hint}`iaa train --help` lists all presets"
+        )
     return PRESETS[name]
 
 
@@ -134,17 +138,17 @@ def paper_row(config: Config) -> Expected | None:
     return None
 
 
-def departures(config: Config, recipe: Config) -> tuple[str, ...]:
-    """Every field that matters and differs, as words: ``epochs 10, not 100``.
+def departures(config: Config, recipe: Config, *, free: Sequence[str] = FREE) -> tuple[str, ...]:
+    """Every field, but for the free ones, that differs, in words: ``epochs 10, not 100``.
 
-    IAA's own fields matter once there are copies.
+    IAA's own fields are free for a baseline alone.
     """
     ours, theirs = _flat(asdict(config)), _flat(asdict(recipe))
-    free = [key for key in FREE if not (key == "augment" and config.augment.copies)]
+    allowed = [key for key in free if not (key == "augment" and config.augment.copies)]
     return tuple(
         f"{key} {ours[key]}, not {theirs[key]}"
         for key in theirs
-        if ours[key] != theirs[key] and not any(key == one or key.startswith(f"{one}.") for one in free)
+        if ours[key] != theirs[key] and not any(key == one or key.startswith(f"{one}.") for one in allowed)
     )
 
 
@@ -173,22 +177,27 @@ def line(name: str) -> str:
 
 
 def describe(name: str) -> str:
-    """The long form: tables, commands, expected numbers."""
+    """The long form: table, commands, expected numbers."""
     preset = find(name)
     root = "" if preset.config.data == "emoji" else " --split.root FOLDER"
-    lines = [f"{name}: {line(name)}", ""]
-    lines += [f"  iaa train {name}{root}", f"  iaa train {name}{root} --augment.copies 0    (the baseline)"]
+    lines = [f"{name}: {line(name)}", f"- iaa train {name}{root}"]
+    lines += [f"- iaa train {name}{root} --augment.copies 0    (the baseline)"]
     for arm, numbers in (("baseline", preset.baseline), ("with IAA", preset.boosted)):
         for test, one in (numbers or {}).items():
             told = ", ".join(f"{metric} {value}" for metric, value in one.items())
-            lines.append(f"  paper, {arm}{'' if test == 'test' else f' ({test})'}: {told}")
+            lines.append(f"- paper, {arm}{'' if test == 'test' else f' ({test})'}: {told}")
     return "\n".join(lines)
 
 
-def listing() -> str:
-    """Every preset with its line, for ``--help``."""
+def teach(words: Sequence[str]) -> str:
+    """For ``--help``: the preset that was named, or all of them, a line each.
+
+    Lines begin with a dash, since other text is filled there.
+    """
+    if words and words[0] in PRESETS:
+        return describe(words[0])
     width = max(map(len, PRESETS))
-    return "\n".join(f"{name:<{width}}  {line(name)}" for name in PRESETS)
+    return "\n".join(["Presets:", *(f"- {name:<{width}}  {line(name)}" for name in PRESETS)])
 
 
 def _names(tables: tuple[str, ...]) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from iaa.retrieval.seeds import caution, paired, spread
+from iaa.analysis.seeds import caution, paired, spread
 
 
 def enumerated(a, b):

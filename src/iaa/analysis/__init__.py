@@ -1,0 +1,1 @@
+"""What results say: numbers out of runs, embeddings and statistics. Nothing here draws."""
