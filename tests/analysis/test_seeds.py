@@ -48,9 +48,9 @@ def test_ties_count_as_extreme_in_spite_of_rounding():
 
 def test_equal_arms_and_constant_gains():
     same = paired([1.0, 2.0], [1.0, 2.0])
-    assert (same.difference, same.p_t, same.p_flip) == (0.0, 1.0, 1.0)
+    assert (same.difference, same.p_t, same.p_flip) == (0.0, None, 1.0)
     constant = paired([1.0, 2.0, 3.0], [2.0, 3.0, 4.0])
-    assert (constant.p_t, constant.p_flip, constant.least) == (0.0, 0.25, 0.25)
+    assert (constant.p_t, constant.p_flip, constant.least) == (None, 0.25, 0.25)
 
 
 def test_one_seed_tests_nothing():

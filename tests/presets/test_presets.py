@@ -108,7 +108,7 @@ def test_a_command_line_starts_from_a_preset_a_file_or_nothing(tmp_path):
     (tmp_path / "config.json").write_text(Config(seed=5).to_json())
     assert start([str(tmp_path)]) == (Config(seed=5), [])
     assert start([str(tmp_path / "config.json")]) == (Config(seed=5), [])
-    with pytest.raises(ValueError, match="no preset, configuration or run .car-ms.: did you mean .cars-ms."):
+    with pytest.raises(ValueError, match=r"no preset, configuration or run .car-ms.: did you mean .cars-ms."):
         start(["car-ms"])
 
 

@@ -76,7 +76,7 @@ def notes(comparison: Mapping[str, Any]) -> list[str]:
     seeds = comparison["seeds"]
     found = [
         f"Percent, mean ± standard deviation over seeds ({', '.join(map(str, seeds))}); differences "
-        "from the first arm, seed by seed: arms share the seed, and so first weights, batches, crops, budget. "
+        "from the first arm, seed by seed: arms share a seed, and so first weights, batches, crops, budget. "
         "p of a paired t-test, and of all sign flips.",
         caution(len(seeds)),
         *(f"{arm}: {changes}." for arm, changes in comparison["arms"].items()),

@@ -18,7 +18,7 @@ class Paired:
     deviation: float | None
     """Sample standard deviation of the differences."""
     p_t: float | None
-    """Two-sided paired t-test: believes that differences are normal."""
+    """Two-sided paired t-test: believes that differences are normal; None where they are all equal."""
     p_flip: float | None
     """Two-sided exact sign-flip test: believes nothing, but cannot fall below ``least``."""
     least: float
@@ -37,8 +37,8 @@ def paired(a: Sequence[float], b: Sequence[float]) -> Paired:
     gain = torch.tensor(b, dtype=torch.float64) - torch.tensor(a, dtype=torch.float64)
     n = len(gain)
     mean, deviation = float(gain.mean()), float(gain.std()) if n > 1 else None
-    p_t = None if deviation is None else _t_test(mean, deviation, n)
-    return Paired(n, mean, deviation, p_t, _sign_flip(gain) if n <= MOST_FLIPS else None, 2.0 ** (1 - n))
+    p_flip = _sign_flip(gain) if n <= MOST_FLIPS else None
+    return Paired(n, mean, deviation, _t_test(mean, deviation, n), p_flip, 2.0 ** (1 - n))
 
 
 def spread(scores: Sequence[float]) -> tuple[float, float | None]:
@@ -66,9 +66,9 @@ def caution(n: int, level: float = 0.05) -> str:
     )
 
 
-def _t_test(mean: float, deviation: float, n: int) -> float:
-    if deviation == 0:
-        return float(mean == 0)
+def _t_test(mean: float, deviation: float | None, n: int) -> float | None:
+    if deviation is None or deviation <= 1e-9 * abs(mean):  # no spread to hold the mean against
+        return None
     from scipy.special import stdtr  # scipy comes with pytorch-metric-learning
 
     return float(2 * stdtr(n - 1, -abs(mean) / (deviation / n**0.5)))
