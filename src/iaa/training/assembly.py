@@ -75,7 +75,9 @@ def assemble(config: Config, fabric: "Fabric") -> Task:
     """Everything in place; the same on every rank, save its share of the batches."""
     ranks = fabric.world_size
     if config.batch.classes % ranks:
-        raise ValueError(f"batch.classes ({config.batch.classes}) must be a multiple of the {ranks} processes")
+        raise ValueError(
+            f"batch.classes ({config.batch.classes}) must be a multiple of the {ranks} processes"
+        )
     source, network = open_source(config)
     train = source.dataset.part("train")
     samples = source.training(train)

@@ -40,7 +40,13 @@ def close(task: Task, folder: Path, position: Position) -> dict[str, Any]:
         task.fabric.barrier()
         task.network.load_state_dict(load_file(folder / BEST))
         epoch = position.best_epoch
-    meta = {"data": config.data, "model": config.model, "run": folder.name, "epoch": epoch, "seed": config.seed}
+    meta = {
+        "data": config.data,
+        "model": config.model,
+        "run": folder.name,
+        "epoch": epoch,
+        "seed": config.seed,
+    }
     trained = measure.tests(task, task.network, keep=folder, meta=meta)
     rows["trained"] = trained
     metrics = {
@@ -48,7 +54,9 @@ def close(task: Task, folder: Path, position: Position) -> dict[str, Any]:
         "table": rows,
         "epoch": epoch,
         "select": config.run.select,
-        "validation": {"MAP@R": position.best, "epoch": position.best_epoch} if position.best_epoch >= 0 else None,
+        "validation": {"MAP@R": position.best, "epoch": position.best_epoch}
+        if position.best_epoch >= 0
+        else None,
         "training_seconds": position.seconds,
         "train": {"samples": len(task.train), "classes": len(task.train.class_sizes())},
     }
