@@ -1,0 +1,1 @@
+"""Measurements on statistics and embeddings: computes, never draws."""
