@@ -1,4 +1,4 @@
-"""What a training run is made of: frozen dataclasses, their JSON, and the embedded default as their defaults."""
+"""What a training run is made of: frozen dataclasses and their JSON. Their defaults are the embedded default."""
 
 import json
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
@@ -175,9 +175,10 @@ class Config:
     root: str | None = None
     """Folder with the files of a benchmark, or what the paths of a table are relative to."""
     model: str = "convnet"
-    """googlenet, bn_inception, resnet50, lite0, convnet or timm/NAME; a head on embeddings:FILE needs none."""
+    """googlenet, bn_inception, resnet50, lite0, convnet or timm/NAME; not for embeddings:FILE."""
     loss: str = "multi_similarity"
-    """contrastive, triplet, multi_similarity, triplet_distance, margin, circle, norm_softmax, proxy_nca or soft_triple."""
+    """contrastive, triplet, multi_similarity, triplet_distance, margin, circle, norm_softmax, proxy_nca or
+    soft_triple."""
     loss_options: dict[str, float] = field(default_factory=dict)
     """Numbers for the loss, such as: margin 0.1."""
     epochs: int = 40

@@ -16,7 +16,7 @@ from iaa.training.checkpoint import Position
 from iaa.training.health import Health
 from iaa.training.interrupts import Interrupts
 from iaa.training.loggers import attach
-from iaa.training.progress import Display, display
+from iaa.training.progress import display
 
 _log = logging.getLogger("iaa")
 
@@ -33,7 +33,7 @@ def train(config: Config | None = None, *, resume: str | Path | None = None, qui
     fabric = launch(config)
     task = assemble(config, fabric)
     made = (Path(resume) if resume else runs.create(config)) if fabric.is_global_zero else None
-    folder: Path = fabric.broadcast(made)
+    folder = Path(fabric.broadcast(str(made)))
     position = checkpoint.restore(folder, task) if resume else Position(log_bytes=0)
     log = runs.Log(folder / "log.jsonl", keep=position.log_bytes) if fabric.is_global_zero else None
     loggers = attach(config, folder, fabric)

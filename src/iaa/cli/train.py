@@ -133,8 +133,8 @@ def _fields(kind: type[Any], prefix: str = "") -> set[str]:
 
 def _describe(preset: str) -> str:
     return (
-        "Train an embedding model on pictures, measure it on classes it has not seen, and leave everything in a "
-        f"run directory. Presets: {', '.join(PRESETS)}; defaults below are those of {preset}."
+        "Train an embedding model on pictures, measure it on classes it has not seen, and leave everything in "
+        f"a run directory. Presets: {', '.join(PRESETS)}; defaults below are those of {preset}."
     )
 
 

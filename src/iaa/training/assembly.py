@@ -169,7 +169,7 @@ def _optimizer(options: Optimizer, network: Any, criterion: nn.Module) -> torch.
         group["full_lr"] = group["lr"]
     if options.name == "sgd":
         return torch.optim.SGD(groups, lr=options.lr, momentum=0.9)
-    makers = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+    makers: dict[str, type[torch.optim.Optimizer]] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
     if options.name not in makers:
         raise unknown("optimizer.name", options.name, [*makers, "sgd"])
-    return makers[options.name](groups, lr=options.lr)
+    return makers[options.name](groups, lr=options.lr)  # type: ignore[call-arg]

@@ -30,11 +30,11 @@ def close(task: Task, folder: Path, position: Position) -> dict[str, Any]:
     rows: dict[str, measure.Scores] = {}
     if config.run.untrained:
         name, plain = task.source.plain()
-        rows[name] = measure.tests(task, plain)
+        rows[name] = measure.score_tests(task, plain)
         rows.update(_untrained(task))
     epoch = config.epochs - 1
     if config.run.select == "best" and position.best_epoch != epoch:
-        rows["trained, last epoch"] = measure.tests(task, task.network)
+        rows["trained, last epoch"] = measure.score_tests(task, task.network)
         from safetensors.torch import load_file
 
         task.fabric.barrier()
@@ -47,7 +47,7 @@ def close(task: Task, folder: Path, position: Position) -> dict[str, Any]:
         "epoch": epoch,
         "seed": config.seed,
     }
-    trained = measure.tests(task, task.network, keep=folder, meta=meta)
+    trained = measure.score_tests(task, task.network, keep=folder, meta=meta)
     rows["trained"] = trained
     metrics = {
         "test": trained,
@@ -77,4 +77,4 @@ def _untrained(task: Task) -> dict[str, measure.Scores]:
     network.head = nn.Identity()
     network.dim = network.features
     began = "pretrained" if getattr(network, "loaded", None) else "untrained"
-    return {f"{began} {task.config.model}": measure.tests(task, network)}
+    return {f"{began} {task.config.model}": measure.score_tests(task, network)}

@@ -61,7 +61,7 @@ def scores(data: Embeddings, ks: tuple[int, ...], split: str = "test") -> dict[s
     return {name: float(value.mean()) for name, value in values.items()}
 
 
-def tests(
+def score_tests(
     task: Task, network: nn.Module, *, keep: Path | None = None, meta: dict[str, Any] | None = None
 ) -> Scores:
     """Scores of all test parts; their embeddings are kept in a run directory."""

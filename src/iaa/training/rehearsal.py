@@ -53,8 +53,8 @@ def rehearse(config: Config) -> dict[str, Any]:
     facts |= {
         "network": f"{task.network.describe()}",  # type: ignore[operator]
         "parameters": f"{weights:,}, {learning:,} of them learn (losses' own included)",
-        "batches": f"{steps} an epoch on each of {fabric.world_size} devices, about {images} samples over all",
-        "augmentation": f"{config.augment.copies} synthetics per sample, statistics by {config.augment.refresh}",
+        "batches": f"{steps} an epoch of about {images} samples, on {fabric.world_size} devices together",
+        "augmentation": f"{config.augment.copies} synthetics a sample, statistics by {config.augment.refresh}",
         "memory": _memory(),
         "time": f"about {_time(hours)} for {config.epochs} epochs ({1000 * step:.0f} ms a step)",
     }

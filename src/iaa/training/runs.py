@@ -26,7 +26,7 @@ PACKAGES = (
 
 
 def create(config: Config) -> Path:
-    """A new directory ``NAME-NUMBER`` with ``config.json`` and ``surroundings.json``; no run is overwritten."""
+    """A new directory ``NAME-NUMBER`` with ``config.json`` and ``surroundings.json``."""
     name = config.run.name or f"{config.data.partition(':')[0]}-{config.loss}"
     if config.run.name is None and not config.augment.copies:
         name += "-baseline"
