@@ -7,9 +7,6 @@ does meets both. Our first epoch includes looking at every file and setting up t
 """
 
 import json
-import os
-import platform
-import subprocess
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -19,6 +16,7 @@ from statistics import median
 import numpy as np
 import torch
 import tyro
+from surroundings import surroundings
 
 from iaa.data import load
 from iaa.data.images import Pictures, loader, transform
@@ -103,8 +101,6 @@ def plain_loader(settings: Settings, paths: list[str]) -> Iterable[object]:
 def result(
     settings: Settings, plain: list[list[float]], ours: list[list[float]], note: str
 ) -> dict[str, object]:
-    import PIL
-
     ratios = [[b / a for a, b in zip(p, o, strict=True)] for p, o in zip(plain, ours, strict=True)]
     columns = list(zip(*ratios, strict=True))
     return {
@@ -120,28 +116,8 @@ def result(
         },
         "settings": {k: v for k, v in vars(settings).items() if k not in ("root", "out")},
         "cache": note,
-        "machine": {"cpu": cpu(), "cores": os.cpu_count(), "system": platform.system()},
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "torchvision": torchvision().__version__,
-            "pillow": PIL.__version__,
-        },
-        "commit": commit(),
+        **surroundings("torch", "torchvision", "pillow"),
     }
-
-
-def cpu() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else ():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def commit() -> str:
-    here = Path(__file__).parent
-    words = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=10"]
-    return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@
     python benchmarks/retrieval.py growth     # 10k and 30k (sop is the 60k), and the size of CUB's test set
     python benchmarks/retrieval.py million    # a million vectors through an approximate index
 
-Each measurement is a fresh process; contenders take turns, and the ratio is that of their fastest runs. Results go
-into `retrieval.json` beside this file, and from there into `retrieval.md`.
+Each measurement is a fresh process; contenders take turns, and the ratio is that of their fastest runs.
+Results go into `retrieval.json` beside this file, and from there into `retrieval.md`.
 """
 
 import argparse
@@ -24,7 +24,7 @@ CONTENDERS = ("iaa", "pml", "faiss")
 
 
 def vectors(rows: int, classes: int, dim: int = 512, noise: float = 3.5):
-    """Classes in families of twelve: about 60 % R@1 at SOP's size, so that neither hits nor misses are rare."""
+    """Classes in families of twelve: about 60 % R@1 at SOP's size, so neither hits nor misses are rare."""
     import torch
 
     seed = torch.Generator().manual_seed(0)
@@ -92,7 +92,7 @@ def measure(contender: str, shape: str) -> dict:
 
 
 def million() -> dict:
-    """A million vectors of 128 dimensions: build, recall against exact on a sample, and every query scored."""
+    """A million vectors of 128 dimensions: build, recall against exact on a sample, every query scored."""
     from iaa.retrieval.index import build, measured_recall
     from iaa.retrieval.metrics import score_queries
 
@@ -107,10 +107,18 @@ def million() -> dict:
     start = time.perf_counter()
     result = score_queries(z, labels, depth=10, index="ivf")
     return {
-        "rows": rows, "dim": dim, "index": "ivf", "build_seconds": built, "score_seconds": time.perf_counter() - start,
-        "recall_at_10_against_exact_on_500": recall, "vectors_mib": z.numel() * 4 / 2**20, "peak_mib": peak() - before,
-        "scores": {name: float(value[result.counted].mean()) for name, value in result.values((1, 10)).items()},
-    }  # fmt: skip
+        "rows": rows,
+        "dim": dim,
+        "index": "ivf",
+        "build_seconds": built,
+        "score_seconds": time.perf_counter() - start,
+        "recall_at_10_against_exact_on_500": recall,
+        "vectors_mib": z.numel() * 4 / 2**20,
+        "peak_mib": peak() - before,
+        "scores": {
+            name: float(value[result.counted].mean()) for name, value in result.values((1, 10)).items()
+        },
+    }
 
 
 def reset_peak() -> float:
@@ -142,11 +150,17 @@ def compare(shape: str, rounds: int) -> dict:
         assert max(values) - min(values) < 0.02, (metric, values)
     rival = min(("pml", "faiss"), key=lambda name: best[name]["seconds"])
     return {
-        "rows": SHAPES[shape][0], "classes": SHAPES[shape][1], "dim": 512, "rounds": rounds, "best": best, "faster_rival": rival,
+        "rows": SHAPES[shape][0],
+        "classes": SHAPES[shape][1],
+        "dim": 512,
+        "rounds": rounds,
+        "best": best,
+        "faster_rival": rival,
         "times_faster": best[rival]["seconds"] / best["iaa"]["seconds"],
-        "times_faster_cpu": min(best[n]["cpu_seconds"] for n in ("pml", "faiss")) / best["iaa"]["cpu_seconds"],
+        "times_faster_cpu": min(best[n]["cpu_seconds"] for n in ("pml", "faiss"))
+        / best["iaa"]["cpu_seconds"],
         "memory_of_pml": best["iaa"]["peak_mib"] / best["pml"]["peak_mib"],
-    }  # fmt: skip
+    }
 
 
 def surroundings() -> dict:
@@ -167,9 +181,13 @@ def surroundings() -> dict:
     import os
 
     return {
-        "cpu": cpu, "cores": os.cpu_count(), "load_average": os.getloadavg()[0], "python": platform.python_version(),
-        "versions": {name: metadata.version(name) for name in names}, "commit": commit,
-    }  # fmt: skip
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "load_average": os.getloadavg()[0],
+        "python": platform.python_version(),
+        "versions": {name: metadata.version(name) for name in names},
+        "commit": commit,
+    }
 
 
 def write_table(results: dict) -> None:
@@ -182,32 +200,37 @@ def write_table(results: dict) -> None:
     rows = [(name, value) for name, value in results.items() if "best" in value]
     if rows:
         lines += [
-            "R@1, R@10, R@100, RP and MAP@R of all rows, leave-one-out, 512 dimensions; pytorch-metric-learning (PML) with its",
-            "smallest k and without R@10 and R@100, faiss as IndexFlat. Memory is the peak beyond the vectors themselves.", "",
-            "| rows | classes | iaa | PML | faiss | times faster than the faster rival | in CPU time | memory, iaa / PML |",
+            "R@1, R@10, R@100, RP and MAP@R of all rows, leave-one-out, 512 dimensions;",
+            "pytorch-metric-learning (PML) with its smallest k, without R@10 and R@100; faiss as IndexFlat.",
+            "Memory is the peak beyond the vectors themselves.",
+            "",
+            "| rows | classes | iaa | PML | faiss | times faster | in CPU time | memory of PML's |",
             "|---|---|---|---|---|---|---|---|",
-        ]  # fmt: skip
+        ]
     for _, r in rows:
         best = r["best"]
         cells = [f"{best[name]['seconds']:.1f} s, {best[name]['peak_mib']:,.0f} MiB" for name in CONTENDERS]
         lines.append(
-            f"| {r['rows']:,} | {r['classes']:,} | {' | '.join(cells)} | {r['times_faster']:.1f} | {r['times_faster_cpu']:.1f} "
-            f"| 1 / {1 / r['memory_of_pml']:.0f} |"
+            f"| {r['rows']:,} | {r['classes']:,} | {' | '.join(cells)} "
+            f"| {r['times_faster']:.1f} | {r['times_faster_cpu']:.1f} | 1 / {1 / r['memory_of_pml']:.0f} |"
         )
     if "million" in results:
         m = results["million"]
         recall = 100 * m["recall_at_10_against_exact_on_500"]
         lines += [
-            "", f"{m['rows']:,} x {m['dim']} through `index=\"{m['index']}\"`: built in {m['build_seconds']:.0f} s, built again and every row "
-            f"scored in {m['score_seconds']:.0f} s, {recall:.1f} % of the true ten nearest found (500 sampled rows), "
+            "",
+            f'{m["rows"]:,} x {m["dim"]} through `index="{m["index"]}"`: built in '
+            f"{m['build_seconds']:.0f} s, built again and every row scored in {m['score_seconds']:.0f} s, "
+            f"{recall:.1f} % of the true ten nearest found (500 sampled rows), "
             f"peak {m['peak_mib']:,.0f} MiB beyond the {m['vectors_mib']:,.0f} MiB of vectors.",
-        ]  # fmt: skip
+        ]
     for stage, value in results.items():
         about = value["surroundings"]
         versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
         lines += [
             "",
-            f"{stage}: {about['cpu']}, {about['cores']} cores, load {about['load_average']:.1f}, {versions}, commit {about['commit']}.",
+            f"{stage}: {about['cpu']}, {about['cores']} cores, load {about['load_average']:.1f}, {versions}, "
+            f"commit {about['commit']}.",
         ]
     (HERE / "retrieval.md").write_text("\n".join(lines) + "\n")
 

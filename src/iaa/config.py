@@ -1,19 +1,17 @@
-"""What a training run is made of: frozen dataclasses, their JSON, and the embedded default as their defaults."""
+"""What a training run is made of: frozen dataclasses and their JSON. Their defaults are the embedded default."""
 
 import json
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from iaa.errors import unknown
 
 
 @dataclass(frozen=True)
 class Split:
-    """Where the pictures lie and how they are divided."""
+    """How classes are divided."""
 
-    root: str | None = None
-    """Folder with the files of a benchmark, or what the paths of a table are relative to."""
     per_class: int | None = None
     """Keep at most this many training pictures of every class."""
     test_share: float | None = None
@@ -174,10 +172,13 @@ class Config:
 
     data: str = "emoji"
     """cub, cars, sop, inshop, vehicleid, emoji, folder:DIR, table:FILE or embeddings:FILE."""
+    root: str | None = None
+    """Folder with the files of a benchmark, or what the paths of a table are relative to."""
     model: str = "convnet"
-    """googlenet, bn_inception, resnet50, lite0, convnet or timm/NAME; a head on embeddings:FILE needs none."""
+    """googlenet, bn_inception, resnet50, lite0, convnet or timm/NAME; not for embeddings:FILE."""
     loss: str = "multi_similarity"
-    """contrastive, triplet, multi_similarity, triplet_distance, margin, circle, norm_softmax, proxy_nca or soft_triple."""
+    """contrastive, triplet, multi_similarity, triplet_distance, margin, circle, norm_softmax, proxy_nca or
+    soft_triple."""
     loss_options: dict[str, float] = field(default_factory=dict)
     """Numbers for the loss, such as: margin 0.1."""
     epochs: int = 40
@@ -213,7 +214,9 @@ class Config:
                 "every device takes as many classes"
             )
         if self.run.select == "best" and not self.split.val_classes:
-            raise ValueError("run.select='best' needs split.val_classes, such as 0.1: test classes choose nothing")
+            raise ValueError(
+                "run.select='best' needs split.val_classes, such as 0.1: test classes choose nothing"
+            )
 
     def to_json(self) -> str:
         """As ``config.json`` of a run."""
@@ -255,6 +258,8 @@ def _build(kind: type[Any], given: object, where: str) -> Any:
     for name, value in given.items():
         if is_dataclass(hints[name]):
             values[name] = _build(hints[name], value, f"{name} in {where}")
+        elif get_origin(hints[name]) is Literal and value not in get_args(hints[name]):
+            raise unknown(f"{name} in {where}", value, get_args(hints[name]))
         else:
             values[name] = tuple(value) if isinstance(value, list) else value
     return kind(**values)

@@ -16,7 +16,7 @@ from iaa.training.checkpoint import Position
 from iaa.training.health import Health
 from iaa.training.interrupts import Interrupts
 from iaa.training.loggers import attach
-from iaa.training.progress import Display, display
+from iaa.training.progress import display
 
 _log = logging.getLogger("iaa")
 
@@ -33,7 +33,7 @@ def train(config: Config | None = None, *, resume: str | Path | None = None, qui
     fabric = launch(config)
     task = assemble(config, fabric)
     made = (Path(resume) if resume else runs.create(config)) if fabric.is_global_zero else None
-    folder: Path = fabric.broadcast(made)
+    folder = Path(fabric.broadcast(str(made)))
     position = checkpoint.restore(folder, task) if resume else Position(log_bytes=0)
     log = runs.Log(folder / "log.jsonl", keep=position.log_bytes) if fabric.is_global_zero else None
     loggers = attach(config, folder, fabric)
@@ -88,9 +88,17 @@ def train(config: Config | None = None, *, resume: str | Path | None = None, qui
                 losses.append(value)
                 images += len(z)
                 synthetic = task.criterion.synthetic_positives, task.criterion.synthetic_negatives
-                record(epoch=epoch, step=step, loss=value, synthetic_positives=synthetic[0], synthetic_negatives=synthetic[1])
+                record(
+                    epoch=epoch,
+                    step=step,
+                    loss=value,
+                    synthetic_positives=synthetic[0],
+                    synthetic_negatives=synthetic[1],
+                )
                 speed = images / max(time.monotonic() - clock, 1e-9)
-                shown.step(epoch=epoch, epochs=config.epochs, loss=value, synthetic=sum(synthetic) / 2, speed=speed)
+                shown.step(
+                    epoch=epoch, epochs=config.epochs, loss=value, synthetic=sum(synthetic) / 2, speed=speed
+                )
                 if interrupts.wanted or time.monotonic() - saved > 60 * config.run.checkpoint_minutes:
                     save(epoch, step + 1)
                     interrupts.stop_here(folder)
@@ -115,7 +123,9 @@ def train(config: Config | None = None, *, resume: str | Path | None = None, qui
 def _is_due(task: Task, epoch: int) -> bool:
     options = task.config.augment
     since = epoch - options.start_epoch
-    return options.refresh == "pass" and options.copies > 0 and since >= 0 and task.criterion.augment.due(since)
+    return (
+        options.refresh == "pass" and options.copies > 0 and since >= 0 and task.criterion.augment.due(since)
+    )
 
 
 def _estimate(task: Task, epoch: int) -> float:
@@ -162,10 +172,14 @@ def _validation(task: Task) -> tuple[Any, Any] | None:
     return (part, measure.share(task, part, again=True)) if len(part) else None
 
 
-def _validate(task: Task, validation: tuple[Any, Any], folder: Path, position: Position, epoch: int) -> dict[str, float]:
+def _validate(
+    task: Task, validation: tuple[Any, Any], folder: Path, position: Position, epoch: int
+) -> dict[str, float]:
     """Scores on the held-out classes; the best weights so far are kept."""
     part, batches = validation
-    found = measure.scores(measure.embeddings(task, task.network, part, batches=batches), part.ks, split="val")
+    found = measure.scores(
+        measure.embeddings(task, task.network, part, batches=batches), part.ks, split="val"
+    )
     if found["MAP@R"] > position.best:
         position.best, position.best_epoch = found["MAP@R"], epoch
         if task.fabric.is_global_zero and task.config.run.select == "best":

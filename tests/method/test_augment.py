@@ -98,6 +98,15 @@ def test_full_covariance_of_draws_is_the_corrected_full_covariance(correction):
     torch.testing.assert_close(augment.variance.double(), variance, rtol=1e-4, atol=1e-5)
 
 
+def test_classes_that_borrow_nothing_are_made_of_themselves_alone():
+    augment = fitted(covariance="full", few=5)[0]
+    members, parts, overall = augment._mixture_of(torch.tensor([2, 5]))
+    assert members[:, 0].tolist() == [2, 5]
+    assert parts[1].tolist() == [1.0] + [0.0] * (parts.shape[1] - 1)
+    assert overall[1] == 0
+    assert float(parts[0].sum() + overall[0]) == pytest.approx(1)
+
+
 def test_streamed_full_covariance_is_the_fitted_one():
     z, labels = data()
     streamed = IAA(6, 4, covariance="full")

@@ -79,6 +79,14 @@ def test_k_is_capped_by_the_lenders_there_are():
     assert near[2, shares[2].argmax()] == 3
 
 
+def test_more_neighbors_than_lenders_in_blocks(monkeypatch):
+    monkeypatch.setattr(neighbors, "SMALL", 4)
+    sizes = [2 + i % 3 for i in range(41)]
+    stats, (count, mean, covariance) = stats_of(sizes, dim=3)
+    expected = oracles.correct(count, mean, covariance, neighbors=60).diagonal(dim1=1, dim2=2)
+    torch.testing.assert_close(iaa.correct(stats, neighbors=60), expected, rtol=1e-6, atol=1e-8)
+
+
 def test_without_any_lender_the_global_variance_stands_in():
     stats, _ = stats_of([1, 1, 5])  # the only lender cannot lend to itself
     corrected = iaa.correct(stats)

@@ -1,1 +1,1 @@
-"""What results say: numbers out of runs, embeddings and statistics. Nothing here draws."""
+"""Measurements on statistics, embeddings and runs: computes, never draws."""

@@ -1,7 +1,7 @@
 """``iaa evaluate``: R@K, RP and MAP@R of embeddings files, with intervals, comparison and worst classes."""
 
 import json as jsonlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -32,7 +32,7 @@ def command(
     """Score embeddings: R@K, R-precision and MAP@R in percent, with 95 % bootstrap intervals.
 
     Args:
-        paths: Embeddings files (.safetensors, .npz, .npy + .csv, .parquet) or run directories; several give a row each.
+        paths: Embeddings files (.safetensors, .npz, .npy + .csv, .parquet) or run directories.
         ks: The K of each R@K.
         split: Which rows to score.
         against: Another file or run of the same data: is the first better? A paired comparison.
@@ -134,9 +134,7 @@ def _show(out: dict[str, Any]) -> None:
         _show_many(console, files, drawn)
     for row in files:
         if row.get("without_positive"):
-            print(
-                f"{row['without_positive']} of {row['queries']} queries have no positive and are left out of the means."
-            )
+            print(f"{row['without_positive']} of {row['queries']} queries have no positive: left out.")
     if "against" in out:
         _show_comparison(console, out["against"], files[0])
     for row in files:
@@ -209,7 +207,7 @@ def _title(row: dict[str, Any]) -> str:
     return f"{row['file']}: {row['queries']} queries of {row['classes']} classes, gallery: {row['gallery']}"
 
 
-def _span(pair: tuple[float, float]) -> str:
+def _span(pair: Sequence[float]) -> str:
     return f"[{pair[0]:.2f}, {pair[1]:.2f}]".replace("[", r"\[")
 
 

@@ -79,8 +79,8 @@ def correct(
         lent = F.embedding_bag(near, stats.variance, per_sample_weights=shares, mode="sum")  # Eq. 12
         borrowed = lent.where(shares.sum(1, keepdim=True) > 0, borrowed)
     alpha = alpha[borrows, None]
-    mixed = (1 - global_share) * borrowed + global_share * overall
-    return variance.index_put((borrows,), (1 - alpha) * variance[borrows] + alpha * mixed)  # Eq. 15
+    mixed = borrowed.lerp(overall, global_share)
+    return variance.index_put((borrows,), variance[borrows].lerp(mixed, alpha))  # Eq. 15
 
 
 @unaffected_by_autocast

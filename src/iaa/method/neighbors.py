@@ -42,9 +42,7 @@ class _Ranking:
     def __init__(self, rows: Float[Tensor, "L D"], rows_per_block: int) -> None:
         self.count = len(rows)
         self.exact = self.count <= SMALL
-        self.center = (
-            torch.zeros_like(rows[0]) if self.exact else rows.mean(0)
-        )  # less to cancel in the products
+        self.center = rows.mean(0) if not self.exact else torch.zeros_like(rows[0])  # less to cancel later
         padding = -self.count % GROUP
         self.rows = torch.cat([rows, rows[-1:].expand(padding, -1)]).sub_(self.center)
         self.half_norm = self.rows.square().sum(1) / 2
@@ -77,7 +75,8 @@ class _Ranking:
         best = groups.amin(2).topk(min(kept, groups.shape[1]), dim=1, largest=False).indices
         inside = groups.gather(1, best[:, :, None].expand(-1, -1, GROUP)).flatten(1)
         values, positions = inside.topk(kept, dim=1, largest=False)
-        return values, best.gather(1, positions // GROUP) * GROUP + positions % GROUP
+        positions = best.gather(1, positions // GROUP) * GROUP + positions % GROUP
+        return values, positions.clamp(max=self.count - 1)  # padding is infinitely far, yet it has positions
 
 
 @torch.no_grad()

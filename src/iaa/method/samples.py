@@ -60,10 +60,12 @@ class Samples:
         generator: torch.Generator | None = None,
     ) -> Float[Tensor, "M B D"]:
         """Draws whose covariance is the sum of those of ``members[which]``, each times its part."""
-        involved, position = torch.unique(members, return_inverse=True)
-        amount = parts.new_zeros((len(parts), len(involved))).scatter_add_(1, position, parts)
+        involved = members[parts > 0].unique()
         place = self.labels.new_full((len(stats.count),), -1)
         place[involved] = torch.arange(len(involved), device=involved.device)
+        amount = parts.new_zeros((len(parts), len(involved)))
+        if len(involved) > 0:
+            amount.scatter_add_(1, place[members].clamp(min=0), parts)
         used = (place[self.labels] >= 0).nonzero().flatten()
         labels = self.labels[used]
         share = self.weight[used] / stats.count[labels]
@@ -85,10 +87,13 @@ def mixture(
     """What corrected covariances consist of: member classes, the part of each, that of the global one."""
     count = stats.count[classes].to(stats.mean.dtype)
     alpha = correction_weight(count, falloff=falloff, few=few if correction else 0)
-    if not correction:
+    borrows = (alpha > 0).nonzero().flatten()
+    if len(borrows) == 0:
         return classes[:, None], torch.ones_like(alpha)[:, None], alpha
-    near, shares = lenders(stats, classes, **kernel)
+    found, lent = lenders(stats, classes[borrows], **kernel)
+    near = classes.new_zeros((len(classes), found.shape[1])).index_copy_(0, borrows, found)
+    shares = alpha.new_zeros(near.shape).index_copy_(0, borrows, lent)
     alone = (shares.sum(1) == 0).to(alpha.dtype)  # nobody lends: the global covariance stands in
-    own, lent = (1 - alpha)[:, None], (alpha * (1 - global_share))[:, None] * shares
     overall = alpha * (global_share + (1 - global_share) * alone)
-    return torch.cat([classes[:, None], near], dim=1), torch.cat([own, lent], dim=1), overall  # Eq. 15
+    parts = torch.cat([(1 - alpha)[:, None], (alpha * (1 - global_share))[:, None] * shares], dim=1)  # Eq. 15
+    return torch.cat([classes[:, None], near], dim=1), parts, overall

@@ -6,8 +6,8 @@ from torch import nn
 class ConvNet(nn.Sequential):
     """Four blocks of convolution, batch normalisation and ReLU: maps of 256 channels, 1/16 of the size.
 
-    Every block halves the map by its stride: to convolve first and pool afterwards takes three times as long
-    a step, and in the same time the many cheap steps reach further.
+    Every block halves the map by its stride: to convolve first and pool afterwards takes about three times as
+    long a step.
     """
 
     features = 256

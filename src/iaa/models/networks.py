@@ -60,8 +60,8 @@ def bn_inception() -> Backbone:
 def convnet() -> Backbone:
     """The small network for small pictures, from scratch."""
     preprocessing = Preprocessing(
-        size=64,
-        resize=72,
+        size=48,
+        resize=54,
         mean=(0.5, 0.5, 0.5),
         std=(0.5, 0.5, 0.5),
         interpolation="bilinear",

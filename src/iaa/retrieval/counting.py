@@ -1,7 +1,7 @@
 """Ranks of all positives by counting the strangers ahead of them: no top-k, no list of neighbours.
 
-A negative changes a metric only if it beats a positive that still counts. That threshold is known per query and
-rises as strangers are found, so that of a tile of similarities little more than its maxima has to be looked at.
+A negative changes a metric only if it beats a positive that still counts. That threshold is known per query
+and rises as strangers are found, so that of a tile of similarities little more than its maxima is looked at.
 In leave-one-out the similarities are symmetric: one tile serves its rows as queries, then its columns.
 """
 
@@ -47,7 +47,7 @@ class Counter:
 
     @property
     def hard(self) -> Tensor:
-        """Queries with so many close calls that sorting their whole rows is cheaper; their counts mean nothing."""
+        """Queries with so many close calls that sorting whole rows is cheaper; their counts are void."""
         return self.close > self.limit
 
     def run(self, tick: Callable[[float], None], side: int = SIDE) -> None:
@@ -55,7 +55,7 @@ class Counter:
         each_tile(self.query, self.gallery, self.rows, self.columns, self.look, tick, side)
 
     def look(self, tile: Tile) -> None:
-        """Count what the tile's rows find among its columns, and if it stands for two, the other way round."""
+        """Count what the tile's rows find among its columns, and if mirrored, the other way round."""
         self._look(tile.similarity, 1, tile.top, tile.left, tile.height)
         if tile.mirrored:
             self._look(tile.similarity, 0, tile.left, tile.top, tile.width)
@@ -94,7 +94,7 @@ class Counter:
 def candidates(
     similarity: Float[Tensor, "r c"], threshold: Float[Tensor, " q"], along: int
 ) -> Iterator[tuple[Int64[Tensor, " f"], Int64[Tensor, " f"], Float[Tensor, " f"]]]:
-    """Query, item and value of the entries above their query's threshold; items lie ``along`` dimension 0 or 1."""
+    """Query, item and value of what exceeds its query's threshold; items lie ``along`` dimension 0 or 1."""
     if along == 1:
         groups = similarity[: len(threshold)].unflatten(1, (-1, GROUP))
         query, group = (groups.amax(2) > threshold[:, None]).nonzero(as_tuple=True)

@@ -1,9 +1,10 @@
 """The embeddings file: vectors, labels, names and where they came from, in one ``.safetensors``.
 
-Layout, readable with ``safetensors.safe_open`` alone: ``z`` (N, D) and ``labels`` (N,) int64; ``split`` and ``role``
-(N,) uint8, positions in the header's JSON lists ``splits`` and ``roles``; every list of strings as UTF-8 bytes in one
-uint8 tensor and the (N + 1,) int64 positions between them: ``ids.bytes`` and ``ids.ends``, and likewise
-``class_names`` (with ``class_labels``, the labels they name). The header also holds ``format`` and ``meta`` as JSON.
+Layout, readable with ``safetensors.safe_open`` alone: ``z`` (N, D) and ``labels`` (N,) int64; ``split`` and
+``role`` (N,) uint8, positions in the header's JSON lists ``splits`` and ``roles``; every list of strings as
+UTF-8 bytes in one uint8 tensor and the (N + 1,) int64 positions between them: ``ids.bytes`` and ``ids.ends``,
+likewise ``class_names`` (with ``class_labels``, the labels they name). The header also holds ``format``, and
+``meta`` as JSON.
 """
 
 import json
@@ -11,6 +12,7 @@ import os
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +109,7 @@ class Embeddings:
 
 
 def replace_file(path: Path, write: Callable[[Path], None]) -> None:
-    """Write beside the target, then rename over it: a reader never sees half a file, nor does a crash leave one."""
+    """Write beside the target, then rename over it: neither a reader nor a crash is left with half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
     os.close(handle)
@@ -179,4 +181,4 @@ def _pack(name: str, words: Sequence[str]) -> dict[str, Tensor]:
 
 def _unpack(name: str, tensors: dict[str, Tensor]) -> list[str]:
     joined, ends = tensors[f"{name}.bytes"].numpy().tobytes(), tensors[f"{name}.ends"].tolist()
-    return [joined[start:end].decode() for start, end in zip(ends[:-1], ends[1:], strict=True)]
+    return [joined[start:end].decode() for start, end in pairwise(ends)]

@@ -1,4 +1,4 @@
-"""An embeddings file scored: who asks whom, means with their intervals, comparison of two files, worst classes."""
+"""An embeddings file scored: who asks whom, means with intervals, two files compared, worst classes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -87,7 +87,7 @@ def draw_galleries(
     seed: int = 0,
     tick: Callable[[float], None] = _silent,
 ) -> dict[str, dict[str, float]]:
-    """VehicleID's protocol: one random picture per class is the gallery, the rest ask; mean and spread over draws."""
+    """VehicleID's protocol: a random picture per class is the gallery, the rest ask; mean and spread."""
     rows = _rows(data, split)
     generator = torch.Generator().manual_seed(seed)
     means: dict[str, list[float]] = {}
@@ -102,9 +102,8 @@ def draw_galleries(
             raise ValueError(
                 "every class has a single picture: the gallery takes them all and no query is left"
             )
-        found = _evaluate(
-            data, asks, answers, ks, distance, None, lambda done, d=draw: tick((d + done) / draws)
-        )  # type: ignore[misc]
+        found = _evaluate(data, asks, answers, ks, distance, None, _silent)
+        tick((draw + 1) / draws)
         for name, value in found.values().items():
             means.setdefault(name, []).append(float(value.mean()))
     stacked = {name: torch.tensor(values, dtype=torch.float64) for name, values in means.items()}

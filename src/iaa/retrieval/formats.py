@@ -1,4 +1,4 @@
-"""Embeddings in other people's formats: ``.npz``, ``.npy`` with a ``.csv`` beside it, Parquet. Never pickle."""
+"""Embeddings in other people's formats: ``.npz``, ``.npy`` with a ``.csv``, Parquet. Never pickle."""
 
 import csv
 import json
@@ -17,17 +17,21 @@ from iaa.retrieval.embeddings import Embeddings, read_safetensors, replace_file,
 def write_npz(data: Embeddings, path: Path) -> None:
     """Arrays ``z``, ``labels``, ``ids``, ``split``, ``role``, ``class_names`` and ``meta`` (both as JSON)."""
     columns: dict[str, Any] = {
-        "z": data.z.float().numpy(), "labels": data.labels.numpy(), "ids": np.array(data.ids, dtype=str),
-        "split": np.array(data.split), "role": np.array(data.role),
-        "class_names": np.array(json.dumps(_names(data))), "meta": np.array(json.dumps(data.meta)),
-    }  # fmt: skip
+        "z": data.z.float().numpy(),
+        "labels": data.labels.numpy(),
+        "ids": np.array(data.ids, dtype=str),
+        "split": np.array(data.split),
+        "role": np.array(data.role),
+        "class_names": np.array(json.dumps(_names(data))),
+        "meta": np.array(json.dumps(data.meta)),
+    }
     replace_file(path, lambda temporary: np.savez(temporary, **columns))
 
 
 def read_npz(path: Path) -> Embeddings:
     """``z`` and ``labels`` are needed; the rest is optional."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             found = {name: file[name] for name in file.files}
     except (zipfile.BadZipFile, EOFError, OSError, AttributeError, ValueError) as error:
         raise ValueError(f"{path} is cut short, holds pickled objects, or is no npz file: {error}") from error
@@ -77,10 +81,14 @@ def write_parquet(data: Embeddings, path: Path) -> None:
     flat = pa.array(data.z.float().contiguous().numpy().reshape(-1))
     table = pa.table(
         {
-            "id": data.ids, "label": data.labels.numpy(), "class": [names.get(one, "") for one in data.labels.tolist()],
-            "split": data.split, "role": data.role, "embedding": pa.FixedSizeListArray.from_arrays(flat, data.z.shape[1]),
+            "id": data.ids,
+            "label": data.labels.numpy(),
+            "class": [names.get(one, "") for one in data.labels.tolist()],
+            "split": data.split,
+            "role": data.role,
+            "embedding": pa.FixedSizeListArray.from_arrays(flat, data.z.shape[1]),
         }
-    )  # fmt: skip
+    )
     table = table.replace_schema_metadata({"meta": json.dumps(data.meta)})
     replace_file(path, lambda temporary: pq.write_table(table, temporary))
 
@@ -153,8 +161,14 @@ def _names(data: Embeddings) -> dict[str, str]:
 
 
 WRITERS: dict[str, Callable[[Embeddings, Path], None]] = {
-    ".safetensors": write_safetensors, ".npz": write_npz, ".npy": write_npy, ".parquet": write_parquet,
-}  # fmt: skip
+    ".safetensors": write_safetensors,
+    ".npz": write_npz,
+    ".npy": write_npy,
+    ".parquet": write_parquet,
+}
 READERS: dict[str, Callable[[Path], Embeddings]] = {
-    ".safetensors": read_safetensors, ".npz": read_npz, ".npy": read_npy, ".parquet": read_parquet,
-}  # fmt: skip
+    ".safetensors": read_safetensors,
+    ".npz": read_npz,
+    ".npy": read_npy,
+    ".parquet": read_parquet,
+}

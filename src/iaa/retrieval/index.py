@@ -14,7 +14,7 @@ _ROWS = 65536
 
 
 def build(gallery: Tensor, *, kind: str, distance: str = "cosine", effort: int = 32) -> Any:
-    """A faiss index over the gallery; ``effort`` is how far an approximate search looks (efSearch or nprobe)."""
+    """A faiss index over the gallery; ``effort``: how far an approximate search looks (efSearch, nprobe)."""
     if kind not in KINDS:
         raise unknown("index", kind, KINDS)
     if distance not in ("cosine", "euclidean"):
@@ -67,7 +67,7 @@ def search(
 def measured_recall(
     index: Any, gallery: Tensor, *, k: int, distance: str = "cosine", sample: int = 1000
 ) -> float:
-    """Share of the true ``k`` nearest that the index finds, over a seeded sample of the gallery as queries."""
+    """Share of the true ``k`` nearest that the index finds, for a seeded sample of the gallery."""
     z = as_vectors(gallery, "gallery")
     rows = torch.randperm(len(z), generator=torch.Generator().manual_seed(0))[:sample].sort().values
     found = search(index, z[rows], k=k, distance=distance, exclude=rows).index

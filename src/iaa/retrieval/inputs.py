@@ -21,7 +21,7 @@ def as_vectors(z: object, name: str = "z") -> Tensor:
     bad = torch.cat([~block.isfinite().all(1) for block in vectors.detach().split(_ROWS)]).nonzero()[:, 0]
     if len(bad):
         raise ValueError(
-            f"{name} must be finite, got NaN or infinity in {len(bad)} of {len(vectors)} rows, the first is row {bad[0]}"
+            f"{name} must be finite, got NaN or infinity in {len(bad)} of {len(vectors)} rows, first {bad[0]}"
         )
     return vectors.detach()
 
@@ -43,13 +43,11 @@ def check_sets(z: Tensor, labels: Tensor, gallery: tuple[Tensor, Tensor] | None,
         raise ValueError(f"the gallery must have the queries' dimension {z.shape[1]}, got {target.shape[1]}")
     most = len(target) - (gallery is None)
     wrong = [k for k in ks if not 1 <= k <= most]
-    if not ks or wrong:
-        raise ValueError(
-            f"ks must lie in [1, {most}], the neighbours a query has, got {wrong[0] if wrong else 'none'}"
-        )
+    if wrong:
+        raise ValueError(f"ks must lie in [1, {most}], the neighbours a query has, got {wrong[0]}")
     if bool((labels == labels[0]).all()) and bool((target_labels == labels[0]).all()):
         raise ValueError(
-            f"labels must hold at least two classes, got only class {int(labels[0])}: every neighbour would be right"
+            f"labels must hold two classes or more, got only class {int(labels[0])}: all neighbours are right"
         )
 
 

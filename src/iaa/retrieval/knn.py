@@ -1,14 +1,14 @@
-"""Exact nearest neighbours: blocked products, groups pruned by their maximum, close calls settled in float64."""
+"""Exact nearest neighbours: blocked products, pruned by group maxima, close calls settled in float64."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
 from iaa.retrieval.inputs import as_vectors
-from iaa.retrieval.rows import full_rows, rows_at_once
+from iaa.retrieval.rows import full_rows, parts_of
 from iaa.retrieval.similarity import GRID, Points, full_precision, points
 
 BUDGET = 256 * 2**20
@@ -17,7 +17,8 @@ _GROUP, _SPARE = 32, 8  # spare: room for near ties at the last place
 _WIDTH = 16384
 
 
-class Neighbors(NamedTuple):
+@dataclass(frozen=True)
+class Neighbors:
     """The nearest gallery items of each query, nearest first."""
 
     index: Int64[Tensor, "q k"]
@@ -34,10 +35,10 @@ def knn(
     budget: int = BUDGET,
     tick: Callable[[float], None] = lambda done: None,
 ) -> Neighbors:
-    """The ``k`` nearest of the gallery, or of all others when there is none: self is left out by its identity.
+    """The ``k`` nearest of the gallery, or of all others when there is none; self is left out by identity.
 
-    Ties go to the lower index; the order depends neither on ``budget`` nor on threads or device. Memory is the
-    result and ``budget``, whatever the size of the gallery.
+    Ties go to the lower index; the order depends neither on ``budget`` nor on threads or device. Memory is
+    the result and ``budget``, whatever the size of the gallery.
     """
     z = as_vectors(query, "query")
     other = None if gallery is None else as_vectors(gallery, "gallery")
@@ -73,7 +74,7 @@ def _search(result: Neighbors, query: Points, gallery: Points, rows: Tensor, k: 
     index, by_index = index.sort(dim=1)
     exact, order = exact.gather(1, by_index).sort(dim=1, descending=True, stable=True)
     _store(result, query, rows[clear], exact[clear, :k], index.gather(1, order)[clear, :k])
-    for part in rows[~clear].split(rows_at_once(len(gallery), budget)):
+    for part in parts_of(rows[~clear], gallery, budget):
         key, order = full_rows(query, gallery, part)
         _store(result, query, part, key[:, :k].double(), order[:, :k])
 
@@ -99,7 +100,7 @@ def _nearest(query: Points, gallery: Points, rows: Tensor, count: int) -> tuple[
 
 
 def _top(similarity: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The largest of each row. They lie in the groups with the largest maxima, so the rest is never sorted."""
+    """The largest of each row. They lie in the groups of largest maxima, so the rest is never sorted."""
     height, width = similarity.shape
     groups = width // _GROUP
     if count * 4 > groups:

@@ -1,4 +1,4 @@
-"""Recall@K, R-precision and MAP@R, per query and averaged (Section VI-B of the paper; Musgrave et al., 2020)."""
+"""Recall@K, R-precision and MAP@R, per query and averaged (the paper's Section VI-B; Musgrave et al.)."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from torch import Tensor
 from iaa.retrieval.counting import Counter
 from iaa.retrieval.inputs import as_labels, as_vectors, check_sets
 from iaa.retrieval.positives import Positives, same_label
-from iaa.retrieval.rows import full_rows, rows_at_once
+from iaa.retrieval.rows import full_rows, parts_of
 from iaa.retrieval.similarity import Points, full_precision, points
 
 BUDGET = 256 * 2**20
@@ -64,13 +64,13 @@ def score(
     >>> score(z, torch.tensor([7, 7, 9, 9]), ks=(1,))
     {'R@1': 100.0, 'RP': 100.0, 'MAP@R': 100.0}
     """
-    result = score_queries(
-        z, labels, gallery=gallery, depth=max(ks, default=0), distance=distance, index=index
-    )
+    if not ks:
+        raise ValueError("ks must name at least one K of R@K, got none")
+    result = score_queries(z, labels, gallery=gallery, depth=max(ks), distance=distance, index=index)
     counted = result.counted
     if not bool(counted.all()):
         warnings.warn(
-            f"{int((~counted).sum())} of {len(counted)} queries have no positive and are left out of the means",
+            f"{int((~counted).sum())} of {len(counted)} queries have no positive: left out of the means",
             stacklevel=2,
         )
     return {name: float(value[counted].mean()) for name, value in result.values(ks).items()}
@@ -187,7 +187,7 @@ def _by_sorting(
     budget: int,
 ) -> None:
     """Fill in these queries from their whole sorted rows."""
-    for part in rows.split(rows_at_once(len(gallery), budget)):
+    for part in parts_of(rows, gallery, budget):
         _, order = full_rows(query, gallery, part)
         hit = gallery_labels[order] == labels[part][:, None]
         _fill(result, part, hit)

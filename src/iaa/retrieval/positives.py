@@ -17,7 +17,7 @@ _SHIFT = 36  # room for a similarity on the grid below the query's number
 def same_label(
     query_labels: Int64[Tensor, " q"], gallery_labels: Int64[Tensor, " n"]
 ) -> tuple[Int64[Tensor, " n"], Int64[Tensor, " q"], Int64[Tensor, " q"]]:
-    """Gallery positions sorted by label, and each query's first place in them and how many share its label."""
+    """Gallery positions sorted by label; each query's first place in them, and how many share its label."""
     ordered, order = gallery_labels.sort(stable=True)
     first = torch.searchsorted(ordered, query_labels)
     return order, first, torch.searchsorted(ordered, query_labels, right=True) - first
@@ -33,7 +33,7 @@ class Positives:
     key: Int64[Tensor, " p"]
     item: Int64[Tensor, " p"]
     order: Int64[Tensor, " p"]
-    """Query number and falling similarity as one rising integer: a whole batch is placed by one binary search."""
+    """Query number and falling similarity as one rising integer: one binary search places a whole batch."""
     start: Int64[Tensor, " q_plus_1"]
     strangers: Int64[Tensor, " p"]
 
@@ -47,7 +47,7 @@ class Positives:
         gallery_labels: Int64[Tensor, " n"],
         wanted: Bool[Tensor, " q"],
     ) -> "Positives":
-        """List the positives of the wanted queries among ``rows``; in leave-one-out (one and the same points) self is none."""
+        """List the positives of the wanted queries among ``rows``; in leave-one-out nobody is its own."""
         by_label, first, count = same_label(row_labels, gallery_labels)
         count = count.where(wanted, 0)
         owner = torch.repeat_interleave(count)
@@ -63,9 +63,10 @@ class Positives:
         return cls(key[best_first], item[best_first], order, start, torch.zeros_like(order))
 
     def thresholds(self, first: int, last: int, depth: int) -> Tensor:
-        """What a similarity must reach to change a metric of the queries in [first, last); inf if nothing can.
+        """What a similarity must reach to change a metric of queries [first, last); inf if nothing can.
 
-        A positive past place R counts neither for R-precision nor for MAP@R; the best one matters up to ``depth``.
+        A positive past place R counts neither for R-precision nor for MAP@R; the best one matters down to
+        place ``depth``.
         """
         start = self.start[first : last + 1] - self.start[first]
         key, before = self._before(first, last)
@@ -133,7 +134,7 @@ def _keys(
     first: Tensor,
     count: Tensor,
 ) -> Tensor:
-    """Similarity of every query to its positives: pair by pair in small classes, as one product in large ones."""
+    """Similarity of every query to its positives: pairs in small classes, one product in large ones."""
     key = torch.zeros_like(item)
     end = count.cumsum(0)
     pairs = (count[owner] < _LARGE).nonzero()[:, 0]
@@ -159,7 +160,7 @@ def _keys(
 
 
 def _by_class(first: Tensor, count: Tensor) -> list[tuple[Tensor, bool]]:
-    """The queries of each large class, some hundred at a time: whoever starts at the same place shares a label."""
+    """The queries of each large class, some hundred at a time; those with the same start share a label."""
     large = (count >= _LARGE).nonzero()[:, 0]
     start, order = first[large].sort(stable=True)
     sizes = start.unique_consecutive(return_counts=True)[1].tolist()

@@ -1,4 +1,4 @@
-"""Whole rows of similarities, sorted exactly: for what the quick ways cannot tell, and for classes of thousands."""
+"""Whole rows of similarities, sorted exactly: for what the quick ways cannot tell, and for huge classes."""
 
 import torch
 from jaxtyping import Int64
@@ -12,7 +12,7 @@ _BLOCK = 4096
 def full_rows(
     query: Points, gallery: Points, rows: Int64[Tensor, " b"]
 ) -> tuple[Int64[Tensor, "b n"], Int64[Tensor, "b n"]]:
-    """Key and gallery index of everything, nearest first, ties by the lower index; in leave-one-out without self."""
+    """Key and gallery index of everything, nearest first, ties by the lower index; never self."""
     key = torch.cat([query.keys(rows, gallery, part) for part in _parts(gallery)], 1)
     if query is gallery:
         key[torch.arange(len(rows), device=key.device), rows] = torch.iinfo(torch.int64).min
@@ -21,10 +21,11 @@ def full_rows(
     return key[:, :last], order[:, :last]
 
 
-def rows_at_once(gallery_size: int, budget: int) -> int:
-    """How many rows fit into the budget: keys, order, and the sort's own copies of both."""
-    return max(1, budget // (48 * gallery_size))
+def parts_of(rows: Int64[Tensor, " q"], gallery: Points, budget: int) -> list[Tensor]:
+    """As many rows at once as fit into the budget: keys, order, and the sort's own copies of both."""
+    return list(rows.split(max(1, budget // (48 * len(gallery))))) if len(rows) else []
 
 
 def _parts(gallery: Points) -> tuple[Tensor, ...]:
-    return torch.arange(len(gallery), device=gallery.device).split(_BLOCK)
+    parts: tuple[Tensor, ...] = torch.arange(len(gallery), device=gallery.device).split(_BLOCK)
+    return parts

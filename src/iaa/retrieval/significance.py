@@ -17,7 +17,7 @@ def intervals(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> Float64[Tensor, "m 2"]:
-    """Percentile bootstrap interval of each row's mean, over queries, or over whole ``classes`` if they are given.
+    """Percentile bootstrap interval of each row's mean, over queries, or over whole ``classes`` if given.
 
     Queries of one class share its difficulty, so the interval over classes is the honest one for new classes.
     """

@@ -1,8 +1,8 @@
 """How near two embeddings are: quickly in float32 with a known error, exactly in float64 where it matters.
 
-Similarities are compared on a grid of 2**-32 (see ``Points.key``). A float32 product only decides what its error
-bound allows; every closer call goes to the grid. So the order of neighbours depends neither on block sizes and
-threads nor on the device, and equal vectors tie exactly, whatever block they were multiplied in.
+Similarities are compared on a grid of 2**-32 (see ``Points.key``). A float32 product only decides what its
+error bound allows; every closer call goes to the grid. So the order of neighbours depends neither on block
+sizes and threads nor on the device, and equal vectors tie exactly, whatever block they were multiplied in.
 """
 
 from collections.abc import Iterator
@@ -26,14 +26,14 @@ _ROWS = 2048
 class Points:
     """Embeddings ready to be compared; similarity is the cosine, or ``-|x - y|² / 2`` scaled into [-1, 0].
 
-    ``raw`` is the caller's own tensor (it may be memory-mapped); blocks are scaled as they are needed, so that
-    nothing of the size of the whole set is copied.
+    ``raw`` is the caller's own tensor (it may be memory-mapped); blocks are scaled as they are needed, so
+    that nothing of the size of the whole set is copied.
     """
 
     raw: Float[Tensor, "n d"]
     scale: Float64[Tensor, " n"]
     centre: Float64[Tensor, " d"] | None
-    """Euclidean only: subtracted before the fast product, which would lose small distances far from the origin."""
+    """Euclidean only: subtracted before the fast product, which far from the origin loses small distances."""
 
     def __len__(self) -> int:
         return len(self.raw)
@@ -59,7 +59,7 @@ class Points:
     def key(
         self, rows: Int64[Tensor, " p"], other: "Points", columns: Int64[Tensor, " p"]
     ) -> Int64[Tensor, " p"]:
-        """Similarity of each pair on the grid, from a float64 sum that is the same wherever the pair is met."""
+        """Similarity of each pair on the grid, from a float64 sum that is the same wherever it is met."""
         out = torch.empty(len(rows), dtype=torch.int64, device=self.device)
         for start in range(0, len(rows), _PAIRS):
             part = slice(start, start + _PAIRS)
@@ -74,7 +74,7 @@ class Points:
     def keys(
         self, rows: Int64[Tensor, " b"], other: "Points", columns: Int64[Tensor, " c"]
     ) -> Int64[Tensor, "b c"]:
-        """``key`` of all rows with all columns: a float64 product, and pair by pair where its rounding could matter."""
+        """``key`` of all rows with all columns: a float64 product, and pairs where rounding could matter."""
         x, y = self.block(rows, torch.float64), other.block(columns, torch.float64)
         value = x @ y.T
         if self.centre is not None:

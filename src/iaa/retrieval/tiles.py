@@ -1,4 +1,4 @@
-"""Go through a similarity matrix tile by tile, one thread per core, each tile once even if it stands for two."""
+"""Go through a similarity matrix tile by tile, each tile once even if it stands for two."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

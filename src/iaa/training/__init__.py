@@ -1,1 +1,1 @@
-"""The parts of a training run around Algorithm 1: assembly, run directory, checkpoints, measuring, display."""
+"""Around Algorithm 1: the assembly of a run, its directory, checkpoints, measuring and display."""

@@ -75,7 +75,9 @@ def assemble(config: Config, fabric: "Fabric") -> Task:
     """Everything in place; the same on every rank, save its share of the batches."""
     ranks = fabric.world_size
     if config.batch.classes % ranks:
-        raise ValueError(f"batch.classes ({config.batch.classes}) must be a multiple of the {ranks} processes")
+        raise ValueError(
+            f"batch.classes ({config.batch.classes}) must be a multiple of the {ranks} processes"
+        )
     source, network = open_source(config)
     train = source.dataset.part("train")
     samples = source.training(train)
@@ -167,7 +169,7 @@ def _optimizer(options: Optimizer, network: Any, criterion: nn.Module) -> torch.
         group["full_lr"] = group["lr"]
     if options.name == "sgd":
         return torch.optim.SGD(groups, lr=options.lr, momentum=0.9)
-    makers = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+    makers: dict[str, type[torch.optim.Optimizer]] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
     if options.name not in makers:
         raise unknown("optimizer.name", options.name, [*makers, "sgd"])
-    return makers[options.name](groups, lr=options.lr)
+    return makers[options.name](groups, lr=options.lr)  # type: ignore[call-arg]

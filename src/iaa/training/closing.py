@@ -30,25 +30,33 @@ def close(task: Task, folder: Path, position: Position) -> dict[str, Any]:
     rows: dict[str, measure.Scores] = {}
     if config.run.untrained:
         name, plain = task.source.plain()
-        rows[name] = measure.tests(task, plain)
+        rows[name] = measure.score_tests(task, plain)
         rows.update(_untrained(task))
     epoch = config.epochs - 1
     if config.run.select == "best" and position.best_epoch != epoch:
-        rows["trained, last epoch"] = measure.tests(task, task.network)
+        rows["trained, last epoch"] = measure.score_tests(task, task.network)
         from safetensors.torch import load_file
 
         task.fabric.barrier()
         task.network.load_state_dict(load_file(folder / BEST))
         epoch = position.best_epoch
-    meta = {"data": config.data, "model": config.model, "run": folder.name, "epoch": epoch, "seed": config.seed}
-    trained = measure.tests(task, task.network, keep=folder, meta=meta)
+    meta = {
+        "data": config.data,
+        "model": config.model,
+        "run": folder.name,
+        "epoch": epoch,
+        "seed": config.seed,
+    }
+    trained = measure.score_tests(task, task.network, keep=folder, meta=meta)
     rows["trained"] = trained
     metrics = {
         "test": trained,
         "table": rows,
         "epoch": epoch,
         "select": config.run.select,
-        "validation": {"MAP@R": position.best, "epoch": position.best_epoch} if position.best_epoch >= 0 else None,
+        "validation": {"MAP@R": position.best, "epoch": position.best_epoch}
+        if position.best_epoch >= 0
+        else None,
         "training_seconds": position.seconds,
         "train": {"samples": len(task.train), "classes": len(task.train.class_sizes())},
     }
@@ -69,4 +77,4 @@ def _untrained(task: Task) -> dict[str, measure.Scores]:
     network.head = nn.Identity()
     network.dim = network.features
     began = "pretrained" if getattr(network, "loaded", None) else "untrained"
-    return {f"{began} {task.config.model}": measure.tests(task, network)}
+    return {f"{began} {task.config.model}": measure.score_tests(task, network)}

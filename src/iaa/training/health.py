@@ -1,4 +1,4 @@
-"""What goes wrong in a training, said in words: numbers that are none, collapse, batches without positives."""
+"""What goes wrong in a training, said in words: no numbers, collapse, batches without positives."""
 
 import logging
 import math

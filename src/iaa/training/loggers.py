@@ -34,7 +34,8 @@ def _make(name: str, folder: Path) -> Any:
     if name == "none":
         return None
     if name in ("tensorboard", "csv"):
-        from lightning_fabric.loggers import CSVLogger, TensorBoardLogger
+        from lightning_fabric.loggers.csv_logs import CSVLogger
+        from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
         kind: Any = TensorBoardLogger if name == "tensorboard" else CSVLogger
         return kind(root_dir=str(folder), name="", version=name)

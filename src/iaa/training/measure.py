@@ -32,7 +32,9 @@ def embed(
     return embed_batches(network, placed, device=task.fabric.device, precision=precision, on_batch=on_batch)
 
 
-def embeddings(task: Task, network: nn.Module, part: Dataset, *, batches: Batches | None = None) -> Embeddings:
+def embeddings(
+    task: Task, network: nn.Module, part: Dataset, *, batches: Batches | None = None
+) -> Embeddings:
     """Embeddings of a whole part, on every rank: each embeds its share."""
     rank, ranks = task.fabric.global_rank, task.fabric.world_size
     z, labels, rows = embed(task, network, batches or share(task, part))
@@ -48,7 +50,9 @@ def embeddings(task: Task, network: nn.Module, part: Dataset, *, batches: Batche
 
 def share(task: Task, part: Dataset, *, again: bool = False) -> Batches:
     """This rank's rows of a part, as test-time images."""
-    return task.source.in_order(part, slice(task.fabric.global_rank, None, task.fabric.world_size), again=again)
+    return task.source.in_order(
+        part, slice(task.fabric.global_rank, None, task.fabric.world_size), again=again
+    )
 
 
 def scores(data: Embeddings, ks: tuple[int, ...], split: str = "test") -> dict[str, float]:
@@ -57,14 +61,18 @@ def scores(data: Embeddings, ks: tuple[int, ...], split: str = "test") -> dict[s
     return {name: float(value.mean()) for name, value in values.items()}
 
 
-def tests(task: Task, network: nn.Module, *, keep: Path | None = None, meta: dict[str, Any] | None = None) -> Scores:
+def score_tests(
+    task: Task, network: nn.Module, *, keep: Path | None = None, meta: dict[str, Any] | None = None
+) -> Scores:
     """Scores of all test parts; their embeddings are kept in a run directory."""
     found = {}
     for name, part in task.source.tests.items():
         data = embeddings(task, network, part)
         if keep is not None and task.fabric.is_global_zero:
             file = "embeddings.safetensors" if name == "test" else f"embeddings-{name}.safetensors"
-            kept = Embeddings(data.z, data.labels, data.ids, data.class_names, data.split, data.role, meta or {})
+            kept = Embeddings(
+                data.z, data.labels, data.ids, data.class_names, data.split, data.role, meta or {}
+            )
             kept.save(keep / file)
         found[name] = scores(data, part.ks)
     return found

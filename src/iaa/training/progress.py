@@ -15,7 +15,9 @@ class Display:
 
     def step(self, *, epoch: int, epochs: int, loss: float, synthetic: float, speed: float) -> None:
         """One step is done."""
-        words = f"epoch {epoch + 1}/{epochs}  loss {loss:.3f}  synthetic {synthetic:.0%}  {speed:,.0f} images/s"
+        words = (
+            f"epoch {epoch + 1}/{epochs}  loss {loss:.3f}  synthetic {synthetic:.0%}  {speed:,.0f} images/s"
+        )
         self._bar.update(self._task, advance=1, words=words)
 
     def say(self, words: str) -> None:

@@ -13,18 +13,29 @@ from typing import Any
 
 from iaa.config import Config
 
-PACKAGES = ("iaa", "torch", "torchvision", "timm", "pytorch-metric-learning", "lightning-fabric", "numpy", "safetensors")
+PACKAGES = (
+    "iaa",
+    "torch",
+    "torchvision",
+    "timm",
+    "pytorch-metric-learning",
+    "lightning-fabric",
+    "numpy",
+    "safetensors",
+)
 
 
 def create(config: Config) -> Path:
-    """A new directory ``NAME-NUMBER`` with ``config.json`` and ``surroundings.json``; no run is overwritten."""
+    """A new directory ``NAME-NUMBER`` with ``config.json`` and ``surroundings.json``."""
     name = config.run.name or f"{config.data.partition(':')[0]}-{config.loss}"
     if config.run.name is None and not config.augment.copies:
         name += "-baseline"
     name = re.sub(r"[^\w.-]+", "-", name)
     parent = Path(config.run.out).expanduser()
     parent.mkdir(parents=True, exist_ok=True)
-    taken = [int(m[1]) for m in (re.fullmatch(re.escape(name) + r"-(\d+)", p.name) for p in parent.iterdir()) if m]
+    taken = [
+        int(m[1]) for m in (re.fullmatch(re.escape(name) + r"-(\d+)", p.name) for p in parent.iterdir()) if m
+    ]
     number = max(taken, default=0) + 1
     while True:
         try:
@@ -58,6 +69,7 @@ def write(path: Path, content: bytes | Callable[[Path], None]) -> None:
             beside.write_bytes(content)
         with open(beside, "rb+") as file:
             os.fsync(file.fileno())
+        beside.chmod(0o644)
         os.replace(beside, path)
         _sync_folder(path.parent)
     except BaseException:

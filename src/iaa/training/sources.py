@@ -30,7 +30,7 @@ class PictureSource:
     def __init__(self, config: Config, model: models.Embedder) -> None:
         self.config, self.preprocessing = config, model.preprocessing
         split = config.split
-        options: dict[str, Any] = {"root": split.root, "seed": config.seed, "protocol": split.protocol}
+        options: dict[str, Any] = {"root": config.root, "seed": config.seed, "protocol": split.protocol}
         options |= {"test_share": split.test_share}
         whole = load(config.data, per_class=split.per_class, size=split.size, **options)
         self.dataset = whole.hold_out(split.val_classes, seed=config.seed) if split.val_classes else whole
@@ -132,7 +132,9 @@ def open_source(config: Config) -> tuple[Source, models.Embedder | Projection]:
         vectors = VectorSource(config)
         return vectors, Projection(vectors.file.z.shape[1], dim=network.dim, hidden=network.hidden)
     if network.hidden:
-        raise ValueError("network.hidden belongs to heads on embeddings:FILE; a network for pictures has a linear head")
+        raise ValueError(
+            "network.hidden belongs to heads on embeddings:FILE; a network for pictures has a linear head"
+        )
     model = models.build(
         config.model,
         dim=network.dim,

@@ -56,7 +56,7 @@ class _Gather(torch.autograd.Function):
         return collect(z)
 
     @staticmethod
-    def backward(context: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(context: Any, gradient: Tensor) -> Tensor:
         gradient = gradient.contiguous()
         dist.all_reduce(gradient)
         return gradient[context.mine]

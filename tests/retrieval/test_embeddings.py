@@ -1,0 +1,126 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+
+import iaa
+from iaa.retrieval.embeddings import Embeddings
+
+
+def example(size=7):
+    g = torch.Generator().manual_seed(0)
+    return Embeddings(
+        torch.randn(size, 3, generator=g),
+        torch.arange(size) // 2 + 2**40,
+        [f"bilder/größe {i}.jpg" for i in range(size)],
+        {2**40 + i: f"Klasse {i} 🐦" for i in range(size)},
+        ["train", "val", *["test"] * (size - 2)],
+        ["query", "gallery", *["both"] * (size - 2)],
+        {"model": "lite0", "data": {"name": "emoji", "rows": 7}},
+    )
+
+
+@pytest.mark.parametrize("ending", [".safetensors", ".npz", ".npy", ".parquet"])
+def test_round_trip(tmp_path, ending):
+    path = tmp_path / f"deep/x{ending}"
+    data = example()
+    data.save(path)
+    back = iaa.Embeddings.load(path)
+    assert torch.equal(back.z, data.z)
+    assert torch.equal(back.labels, data.labels)
+    assert (back.ids, back.split, back.role) == (data.ids, data.split, data.role)
+    used = set(data.labels.tolist())
+    assert {k: v for k, v in back.class_names.items() if k in used} == {
+        k: v for k, v in data.class_names.items() if k in used
+    }
+    assert back.meta == (data.meta if ending != ".npy" else {})
+    assert [p.name for p in path.parent.iterdir() if p.name.startswith(".")] == []
+
+
+def test_readable_without_this_package(tmp_path):
+    example().save(tmp_path / "x.safetensors")
+    with safe_open(tmp_path / "x.safetensors", "numpy") as file:
+        ends, joined = file.get_tensor("ids.ends"), file.get_tensor("ids.bytes").tobytes()
+        roles = json.loads(file.metadata()["roles"])
+        assert joined[ends[3] : ends[4]].decode() == "bilder/größe 3.jpg"
+        assert roles[file.get_tensor("role")[1]] == "gallery"
+        assert json.loads(file.metadata()["meta"])["model"] == "lite0"
+
+
+@pytest.mark.parametrize("ending", [".safetensors", ".npz", ".npy", ".parquet"])
+@pytest.mark.parametrize("keep", [0.0, 0.4, 0.95])
+def test_a_file_cut_short_is_one_clear_line(tmp_path, ending, keep):
+    path = tmp_path / f"x{ending}"
+    example(200).save(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * keep)])
+    with pytest.raises(ValueError, match=r"x\.\w+ is cut short"):
+        Embeddings.load(path)
+
+
+def test_foreign_files(tmp_path):
+    from safetensors.torch import save_file
+
+    save_file({"weight": torch.ones(2)}, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match="no embeddings file"):
+        Embeddings.load(tmp_path / "model.safetensors")
+    np.savez(tmp_path / "x.npz", features=np.ones((2, 2)))
+    with pytest.raises(ValueError, match="lacks the array 'z'"):
+        Embeddings.load(tmp_path / "x.npz")
+    np.savez(tmp_path / "p.npz", z=np.array([{"evil": 1}], dtype=object))
+    with pytest.raises(ValueError, match="pickled"):
+        Embeddings.load(tmp_path / "p.npz")
+    with pytest.raises(FileNotFoundError, match="no embeddings file at"):
+        Embeddings.load(tmp_path / "none.npz")
+    with pytest.raises(ValueError, match=r"the file's ending must be one of .* got '\.pt'"):
+        Embeddings.load(tmp_path / "x.pt")
+    np.save(tmp_path / "alone.npy", np.ones((2, 2)))
+    with pytest.raises(FileNotFoundError, match=r"needs its labels in .*alone\.csv"):
+        Embeddings.load(tmp_path / "alone.npy")
+
+
+def test_nan_rows_are_named_with_the_file(tmp_path):
+    data = example()
+    data.z[4, 1] = torch.nan
+    data.save(tmp_path / "x.safetensors")
+    with pytest.raises(ValueError, match=r"x\.safetensors: z must be finite.*first 4"):
+        Embeddings.load(tmp_path / "x.safetensors")
+
+
+def test_vectors_of_other_origin_need_only_a_label_column(tmp_path):
+    np.save(tmp_path / "text.npy", np.eye(4, dtype=np.float64))
+    (tmp_path / "text.csv").write_text("label,path\nspam,a\nham,b\nspam,c\nham,d\n")
+    data = Embeddings.load(tmp_path / "text.npy")
+    assert data.labels.tolist() == [1, 0, 1, 0]
+    assert data.class_names == {0: "ham", 1: "spam"}
+    assert data.ids == list("abcd")
+    assert set(data.role) == {"both"}
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path):
+    path = tmp_path / "x.safetensors"
+    example().save(path)
+    before = path.read_bytes()
+    broken = example()
+    broken.meta["model"] = object()
+    with pytest.raises(TypeError):
+        broken.save(path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_lengths_and_words_are_checked():
+    with pytest.raises(ValueError, match="ids must have 3 entries"):
+        Embeddings(torch.eye(3), torch.arange(3), ["a"])
+    with pytest.raises(ValueError, match="did you mean 'query'"):
+        Embeddings(torch.eye(3), torch.arange(3), role=["querry"] * 3)
+
+
+def test_rows_and_where():
+    data = example()
+    assert data.where(split="test").sum() == 5
+    assert data.where(role="gallery").tolist() == [False, *[True] * 6]
+    part = data.rows(data.where(split="val"))
+    assert part.ids == ["bilder/größe 1.jpg"]
