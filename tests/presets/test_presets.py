@@ -4,7 +4,7 @@ import pytest
 
 from iaa import losses
 from iaa.config import Augment, Batch, Config, Images, Network, Optimizer, Split
-from iaa.presets import PRESETS, describe, find, line, paper_row, start, teach
+from iaa.presets import FREE, PRESETS, describe, find, line, paper_row, start, teach
 from iaa.presets.tables import cells
 
 THREE = ("triplet", "contrastive", "ms")
@@ -83,10 +83,17 @@ def test_the_paper_is_asked_for_the_arm_that_runs():
 
 def test_departures_from_the_recipe_are_named():
     config = find("cub-triplet").config
-    free = dataclasses.replace(config, seed=7, split=Split(root="/data/cub"), precision="bf16")
+    free = dataclasses.replace(config, seed=7, root="/data/cub", precision="bf16")
     assert paper_row(free).departures == ()
     other = dataclasses.replace(config, epochs=3, augment=dataclasses.replace(config.augment, neighbors=5))
     assert paper_row(other).departures == ("epochs 3, not 100", "augment.neighbors 5, not 25")
+
+
+@pytest.mark.parametrize("name", FREE)
+def test_free_fields_are_fields(name):
+    value = Config()
+    for part in name.split("."):
+        value = getattr(value, part)
 
 
 def test_the_paper_has_no_row_for_ones_own_data():
@@ -115,8 +122,8 @@ def test_a_command_line_starts_from_a_preset_a_file_or_nothing(tmp_path):
 def test_descriptions_name_table_command_and_numbers():
     text = describe("cars-ms")
     for words in (
-        "Tables III, VI",
-        "iaa train cars-ms --split.root FOLDER",
+        "Table III, Table VI",
+        "iaa train cars-ms --root FOLDER",
         "--augment.copies 0",
         "R@1 84.2",
     ):

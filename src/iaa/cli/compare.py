@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from iaa.analysis.comparison import markdown, notes, summarize, table
+from iaa.cli.train import check_fields, log_to_stderr
 from iaa.config import Config, load_config
 from iaa.presets import departures, paper_row, start, teach
 
@@ -42,6 +43,7 @@ class Options:
 def run(words: list[str]) -> int:
     """Read the words, train what is missing, write and show the comparison."""
     config, rest = start(words)
+    check_fields(rest, also=("seeds", "arm", "out", "quiet"))
     options = tyro.cli(
         Options,
         default=Options(config),
@@ -60,6 +62,10 @@ def run(words: list[str]) -> int:
             "augment.copies is 0: both arms would be the baseline; leave it out, or give 1 or more"
         )
     seeds = list(range(options.config.seed, options.config.seed + options.seeds))
+    from iaa.training.memory import keep_freed_memory
+
+    keep_freed_memory()
+    log_to_stderr(quiet=True)
     folders = _train(home, configs, seeds, quiet=options.quiet)
     comparison = _gather(folders, configs, seeds)
     against = f"{', '.join([*arms][1:])} against baseline"

@@ -13,24 +13,20 @@ from rich.console import Console
 from rich.logging import RichHandler
 from rich.table import Table
 
-from iaa.config import Config
+from iaa.config import Config, load_config
 from iaa.errors import unknown
+from iaa.presets import paper_row, start, teach
 
-PRESETS: dict[str, Config] = {"emoji": Config()}
-"""Configurations by name."""
+HELP = """Train an embedding model on pictures, measure it on classes it has not seen, and leave all of it
+in a run directory. The first word is a preset, a config.json or a run; any field can be changed."""
 
 
 def run(words: Sequence[str]) -> int:
     """Parse ``[PRESET] [--field value …]`` and train."""
-    words = list(words)
-    preset = words.pop(0) if words and not words[0].startswith("-") else "emoji"
-    if preset not in PRESETS:
-        raise unknown("the preset", preset, PRESETS)
-    _check_fields(words)
-    code = tyro.cli(
-        _command(PRESETS[preset]), prog=f"iaa train [{preset}]", args=words, description=_describe(preset)
-    )
-    return int(code or 0)
+    config, rest = start(words)
+    check_fields(rest, also=("resume", "dry-run", "quiet"))
+    description = f"{HELP}\n\n{teach(words)}"
+    return int(tyro.cli(_command(config), prog="iaa train PRESET", args=rest, description=description) or 0)
 
 
 def _command(default: Config) -> Any:
@@ -57,7 +53,7 @@ def _train(config: Config, default: Config, resume: Path | None, dry_run: bool, 
     from iaa.training.memory import keep_freed_memory
 
     keep_freed_memory()
-    _log_to_stderr(quiet)
+    log_to_stderr(quiet)
     if resume is not None and config != default:
         raise ValueError("--resume takes its configuration from the run: leave the other options out")
     if dry_run:
@@ -79,13 +75,20 @@ def show(folder: Path) -> None:
     metrics = json.loads((folder / "metrics.json").read_text())
     console = Console(width=None if sys.stdout.isatty() else 120)
     parts = list(metrics["test"])
+    paper = paper_row(load_config(folder))
     for part in parts:
         title = "unseen classes, percent" + (f" ({part})" if len(parts) > 1 else "")
         columns = list(metrics["test"][part])
         table = Table("", *columns, title=title, title_justify="left")
         for name, found in metrics["table"].items():
             table.add_row(name, *(f"{found[part][column]:.1f}" for column in columns))
+        if paper and part in paper.numbers:
+            told = paper.numbers[part]
+            cells = [f"{told[column]:.1f}" if column in told else "" for column in columns]
+            table.add_row(f"paper, {', '.join(paper.tables)}", *cells)
         console.print(table)
+    if paper and paper.departures:
+        console.print(f"not the paper's recipe: {', '.join(paper.departures)}", highlight=False)
     minutes = metrics["training_seconds"] / 60
     console.print(
         f"epoch {metrics['epoch'] + 1}, {minutes:.1f} minutes of training\n{folder}", highlight=False
@@ -100,9 +103,9 @@ def _show_facts(facts: dict[str, Any]) -> int:
     return 0
 
 
-def _check_fields(words: Sequence[str]) -> None:
+def check_fields(words: Sequence[str], *, also: Sequence[str]) -> None:
     """An unknown field in one line with the nearest one, before tyro explains at length."""
-    known = {*_fields(Config), "resume", "dry-run", "quiet", "help"}
+    known = {*_fields(Config), *also, "help"}
     for word in words:
         if word.startswith("--"):
             name = word[2:].partition("=")[0].replace("_", "-")
@@ -131,14 +134,8 @@ def _fields(kind: type[Any], prefix: str = "") -> set[str]:
     return found
 
 
-def _describe(preset: str) -> str:
-    return (
-        "Train an embedding model on pictures, measure it on classes it has not seen, and leave everything in "
-        f"a run directory. Presets: {', '.join(PRESETS)}; defaults below are those of {preset}."
-    )
-
-
-def _log_to_stderr(quiet: bool) -> None:
+def log_to_stderr(quiet: bool) -> None:
+    """What the package has to say, without decoration."""
     handler = RichHandler(console=Console(stderr=True), show_time=False, show_path=False, show_level=False)
     logger = logging.getLogger("iaa")
     logger.handlers = [handler]

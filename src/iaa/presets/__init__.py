@@ -12,7 +12,7 @@ from iaa.presets.tables import Numbers, cells
 NETWORKS = {"bn-inception": "bn_inception", "resnet50": "resnet50"}
 SMALL = ("cub", "cars")
 FREE = (
-    *("seed", "devices", "accelerator", "precision", "run", "augment", "split.root", "split.size"),
+    *("seed", "devices", "accelerator", "precision", "run", "augment", "root", "split.size"),
     *("images.workers", "images.cache", "images.on_bad_image", "network.channels_last", "network.compile"),
 )
 """Fields that may differ from a preset's while its numbers are still expected."""
@@ -20,7 +20,7 @@ FREE = (
 
 @dataclass(frozen=True)
 class Preset:
-    """A run by name; ``tables`` hold the paper's numbers without and with IAA, none for runs of our own."""
+    """A run by name, and the paper's numbers for it without and with IAA if its tables have any."""
 
     name: str
     config: Config
@@ -112,8 +112,8 @@ def start(words: Sequence[str]) -> tuple[Config, list[str]]:
     """What a command line starts from (a preset, a ``config.json`` or a run), and the words that change it.
 
     >>> config, rest = start(["cars-ms", "--augment.copies", "0"])
-    >>> config.data, rest
-    ('cars', ['--augment.copies', '0'])
+    >>> print(config.data, rest)
+    cars ['--augment.copies', '0']
     """
     if not words or words[0].startswith("-"):
         return Config(), list(words)
@@ -164,7 +164,7 @@ def line(name: str) -> str:
     """One line on a preset.
 
     >>> line("sop-ms-resnet50")
-    'multi_similarity on sop, resnet50: R@1 82.8 with IAA (Tables IV, VII)'
+    'multi_similarity on sop, resnet50: R@1 82.8 with IAA (Table IV, Table VII)'
     """
     preset = find(name)
     config = preset.config
@@ -173,13 +173,13 @@ def line(name: str) -> str:
         return f"{what}: the default, minutes on a laptop, not of the paper"
     test = "medium" if "medium" in preset.boosted else "test"
     before = f"{preset.baseline[test]['R@1']} -> " if preset.baseline else ""
-    return f"{what}: R@1 {before}{preset.boosted[test]['R@1']} with IAA ({_names(preset.tables)})"
+    return f"{what}: R@1 {before}{preset.boosted[test]['R@1']} with IAA ({', '.join(preset.tables)})"
 
 
 def describe(name: str) -> str:
     """The long form: table, commands, expected numbers."""
     preset = find(name)
-    root = "" if preset.config.data == "emoji" else " --split.root FOLDER"
+    root = "" if preset.config.data == "emoji" else " --root FOLDER"
     lines = [f"{name}: {line(name)}", f"- iaa train {name}{root}"]
     lines += [f"- iaa train {name}{root} --augment.copies 0    (the baseline)"]
     for arm, numbers in (("baseline", preset.baseline), ("with IAA", preset.boosted)):
@@ -198,8 +198,3 @@ def teach(words: Sequence[str]) -> str:
         return describe(words[0])
     width = max(map(len, PRESETS))
     return "\n".join(["Presets:", *(f"- {name:<{width}}  {line(name)}" for name in PRESETS)])
-
-
-def _names(tables: tuple[str, ...]) -> str:
-    numerals = [table.removeprefix("Table ") for table in tables]
-    return f"Table{'s' if len(numerals) > 1 else ''} {', '.join(numerals)}"
