@@ -133,7 +133,7 @@ def _fields(kind: type[Any], prefix: str = "") -> set[str]:
 
 def _describe(preset: str) -> str:
     return (
-        "Train an embedding model on pictures, measure it on classes it has not seen, and leave everything in "
+        "Train an embedding model on pictures, measure it on classes it has not seen, and leave all of it in "
         f"a run directory. Presets: {', '.join(PRESETS)}; defaults below are those of {preset}."
     )
 
