@@ -1,4 +1,4 @@
-"""What a training run is made of: frozen dataclasses and their JSON. Their defaults are the embedded default."""
+"""What a training run is made of: frozen dataclasses, whose defaults are the embedded default."""
 
 import json
 from dataclasses import asdict, dataclass, field, fields, is_dataclass

@@ -1,6 +1,5 @@
 """Algorithm 1 of the paper, from the first line to the last: one run from data to a measured network."""
 
-import logging
 import random
 import time
 from pathlib import Path
@@ -8,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from iaa.config import Config, load_config
+from iaa.data import Dataset
 from iaa.training import checkpoint, closing, measure, runs, together
 from iaa.training.assembly import Task, assemble, launch, rate
 from iaa.training.checkpoint import Position
@@ -17,8 +18,7 @@ from iaa.training.health import Health
 from iaa.training.interrupts import Interrupts
 from iaa.training.loggers import attach
 from iaa.training.progress import display
-
-_log = logging.getLogger("iaa")
+from iaa.training.sources import Batches
 
 
 def train(config: Config | None = None, *, resume: str | Path | None = None, quiet: bool = False) -> Path:
@@ -32,116 +32,130 @@ def train(config: Config | None = None, *, resume: str | Path | None = None, qui
     config = config or load_config(str(resume))
     fabric = launch(config)
     task = assemble(config, fabric)
-    made = (Path(resume) if resume else runs.create(config)) if fabric.is_global_zero else None
-    folder = Path(fabric.broadcast(str(made)))
-    position = checkpoint.restore(folder, task) if resume else Position(log_bytes=0)
-    log = runs.Log(folder / "log.jsonl", keep=position.log_bytes) if fabric.is_global_zero else None
-    loggers = attach(config, folder, fabric)
-    health, validation = Health(config), _validation(task)
-    steps = len(task.sampler)
-    begun, saved = time.monotonic() - position.seconds, time.monotonic()
-
-    def record(**values: Any) -> None:
-        if log is not None:
-            log.add(**values)
+    leads = fabric.is_global_zero
+    folder = Path(fabric.broadcast(str(resume or runs.create(config)) if leads else ""))
+    position = checkpoint.restore(folder, task) if resume else Position()
+    tell_loggers = attach(config, folder, fabric)
+    health, validation, augment = Health(config), _validation(task), task.criterion.augment
+    steps, first = len(task.sampler), position.epoch * len(task.sampler) + position.step
+    began = saved = time.monotonic()
+    before = position.seconds
 
     def save(epoch: int, step: int) -> None:
         nonlocal saved
-        position.epoch, position.step, position.seconds = epoch, step, time.monotonic() - begun
-        if log is not None:
-            position.log_bytes = log.flush()
+        position.epoch, position.step, position.seconds = epoch, step, before + time.monotonic() - began
+        position.log_bytes = log.flush()
+        if leads:
             checkpoint.save(folder, task, position)
         saved = time.monotonic()
 
     with (
+        runs.Log(folder / "log.jsonl" if leads else None, keep=position.log_bytes) as log,
         Interrupts(fabric) as interrupts,
-        display(steps * config.epochs, done=position.epoch * steps + position.step, quiet=quiet) as shown,
+        display(steps * config.epochs, done=first, quiet=quiet or not leads) as shown,
     ):
-        for epoch in range(position.epoch, config.epochs):
+        for epoch in range(position.epoch, config.epochs):  # while not converged
             start = position.step if epoch == position.epoch else 0
-            clock, losses, images = time.monotonic(), [], 0
-            statistics = 0.0
-            task.criterion.augment.strength = _strength(config, epoch)
-            if start == 0 and _is_due(task, epoch):
+            told = Told()
+            augment.strength = _strength(config, epoch)
+            if start == 0 and _is_due(config, epoch):
                 shown.say("class statistics")
-                statistics = _estimate(task, epoch)  # Eq. 7-8 over the training set, then Eq. 11-16
+                told.statistics += _estimate(task)  # Eq. 7-8 over the training set
 
             task.sampler.set_epoch(epoch, start=start)
-            for step, (pictures, labels, _) in enumerate(task.batches, start):
+            for step, (pictures, labels, _) in enumerate(task.batches, start):  # construct a mini-batch
                 _set_rates(task, epoch + step / steps)
                 _seed(config.seed, epoch, step)  # what is drawn at a step depends on nothing before it
                 task.optimizer.zero_grad()
-                z = task.model(task.put(pictures))
+                z = task.model(task.put(pictures))  # compute embeddings
                 z, labels = together.gather(z.float(), labels.to(z.device))
                 health.embeddings(z, labels, epoch, step)
-                if config.augment.refresh == "stream" and epoch >= config.augment.start_epoch:
-                    statistics += _update(task, z, labels)
-                loss = task.criterion(z, labels)  # synthetics by Eq. 17, the loss by Eq. 18, 19 or 20
-                value = float(loss.detach())
-                health.loss(value, epoch, step)
+                if _streams(config, epoch):
+                    told.statistics += _update(task, z, labels)  # Eq. 7-8 from the batch
+                loss = task.criterion(z, labels)  # generate samples (Eq. 17), boost the loss (Eq. 18-20)
+                health.loss(told.step(loss, len(z)), epoch, step)
                 fabric.backward(loss)
-                together.average_gradients(list(task.criterion.parameters()))
+                together.average_gradients(task.criterion)
                 if config.optimizer.clip:
                     fabric.clip_gradients(task.model, task.optimizer, max_norm=config.optimizer.clip)
-                task.optimizer.step()
+                task.optimizer.step()  # optimise the parameters
 
-                losses.append(value)
-                images += len(z)
-                synthetic = task.criterion.synthetic_positives, task.criterion.synthetic_negatives
-                record(
-                    epoch=epoch,
-                    step=step,
-                    loss=value,
-                    synthetic_positives=synthetic[0],
-                    synthetic_negatives=synthetic[1],
-                )
-                speed = images / max(time.monotonic() - clock, 1e-9)
-                shown.step(
-                    epoch=epoch, epochs=config.epochs, loss=value, synthetic=sum(synthetic) / 2, speed=speed
-                )
+                positives, negatives = task.criterion.synthetic_positives, task.criterion.synthetic_negatives
+                shares = {"synthetic_positives": positives, "synthetic_negatives": negatives}
+                log.add(epoch=epoch, step=step, loss=told.losses[-1], **shares)
+                shown.step(epoch, config.epochs, told.losses[-1], (positives + negatives) / 2, told.speed)
                 if interrupts.wanted or time.monotonic() - saved > 60 * config.run.checkpoint_minutes:
                     save(epoch, step + 1)
                     interrupts.stop_here(folder)
 
-            seconds = time.monotonic() - clock
-            told: dict[str, Any] = {"loss": float(np.mean(losses)) if losses else None, "images": images}
-            told |= {"seconds": seconds, "statistics_seconds": statistics}
+            numbers = told.numbers()
             if validation and ((epoch + 1) % config.run.validate_every == 0 or epoch + 1 == config.epochs):
                 shown.say("held-out classes")
-                told["val"] = _validate(task, validation, folder, position, epoch)
-            record(epoch=epoch, **told)
-            loggers(epoch, told)
+                numbers["val"] = _validate(task, validation, folder, position, epoch)
+            log.add(epoch=epoch, **numbers)
+            tell_loggers(epoch, numbers)
             save(epoch + 1, 0)
 
         shown.say("measuring")
         closing.close(task, folder, position)
-    if log is not None:
-        log.close()
     return folder
 
 
-def _is_due(task: Task, epoch: int) -> bool:
-    options = task.config.augment
+class Told:
+    """What an epoch amounts to."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self.losses: list[float] = []
+        self.images = 0
+        self.statistics = 0.0
+        """Seconds spent on class statistics."""
+
+    def step(self, loss: Tensor, images: int) -> float:
+        """Add a step; its loss as a number."""
+        self.losses.append(float(loss.detach()))
+        self.images += images
+        return self.losses[-1]
+
+    @property
+    def speed(self) -> float:
+        """Images a second, statistics included."""
+        return self.images / max(time.monotonic() - self.began, 1e-9)
+
+    def numbers(self) -> dict[str, Any]:
+        """For the log."""
+        mean = sum(self.losses) / len(self.losses) if self.losses else None
+        seconds = {"seconds": time.monotonic() - self.began, "statistics_seconds": self.statistics}
+        return {"loss": mean, "images": self.images, **seconds, "images_per_second": self.speed}
+
+
+def _is_due(config: Config, epoch: int) -> bool:
+    """Whether the statistics are to be taken by a pass before this epoch."""
+    options = config.augment
     since = epoch - options.start_epoch
     return (
-        options.refresh == "pass" and options.copies > 0 and since >= 0 and task.criterion.augment.due(since)
+        options.refresh == "pass" and options.copies > 0 and since >= 0 and since % options.refresh_every == 0
     )
 
 
-def _estimate(task: Task, epoch: int) -> float:
+def _streams(config: Config, epoch: int) -> bool:
+    """Whether the statistics are taken from the batches of this epoch."""
+    options = config.augment
+    return options.refresh == "stream" and options.copies > 0 and epoch >= options.start_epoch
+
+
+def _estimate(task: Task) -> float:
     """Statistics of the whole training set as test-time images; how many seconds they took."""
-    begun = time.monotonic()
+    begun, augment, device = time.monotonic(), task.criterion.augment, task.fabric.device
     z, labels, _ = measure.embed(task, task.network, task.still)
-    task.criterion.augment.fit(z.to(task.fabric.device), labels.to(task.fabric.device))
+    augment.fit(z.to(device), labels.to(device))
     if together.active():
-        task.criterion.augment.sync()
+        augment.sync()
     return time.monotonic() - begun
 
 
-def _update(task: Task, z: torch.Tensor, labels: torch.Tensor) -> float:
+def _update(task: Task, z: Tensor, labels: Tensor) -> float:
     """Statistics from the batch itself; how many seconds they took."""
-    if task.config.augment.copies == 0:
-        return 0.0
     begun = time.monotonic()
     task.criterion.augment.update(z.detach(), labels)
     return time.monotonic() - begun
@@ -166,14 +180,14 @@ def _seed(*numbers: int) -> None:
     random.seed(seed)
 
 
-def _validation(task: Task) -> tuple[Any, Any] | None:
+def _validation(task: Task) -> tuple[Dataset, Batches] | None:
     """The held-out classes and their pictures, if there are any."""
     part = task.source.dataset.part("val")
     return (part, measure.share(task, part, again=True)) if len(part) else None
 
 
 def _validate(
-    task: Task, validation: tuple[Any, Any], folder: Path, position: Position, epoch: int
+    task: Task, validation: tuple[Dataset, Batches], folder: Path, position: Position, epoch: int
 ) -> dict[str, float]:
     """Scores on the held-out classes; the best weights so far are kept."""
     part, batches = validation

@@ -24,7 +24,7 @@ class Position:
     epoch: int = 0
     step: int = 0
     """Steps of this epoch that are done."""
-    log_bytes: int | None = None
+    log_bytes: int = 0
     best: float = float("-inf")
     best_epoch: int = -1
     seconds: float = 0.0
@@ -41,16 +41,22 @@ def save(folder: Path, task: Task, position: Position) -> None:
         for key, value in entry.items():
             if isinstance(value, Tensor):
                 tensors[f"optimizer.{place}.{key}"] = value
+    augment = task.criterion.augment
+    if (
+        augment._factor is not None
+    ):  # renewed now and then while streaming, so it is part of where a run stands
+        tensors["factor"] = augment._factor
     tensors = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
     header = {
         "format": FORMAT,
         "fingerprint": fingerprint(task),
         "position": json.dumps(vars(position)),
+        "factor_age": str(augment._factor_age),
         "precision": json.dumps(_plain(task.fabric.strategy.precision.state_dict())),
     }
     try:
         write(folder / FILE, lambda beside: save_file(tensors, beside, header))
-    except (OSError, Exception) as error:
+    except Exception as error:  # safetensors has its own for a full disk
         raise _disk(error, folder) from error
 
 
@@ -60,7 +66,7 @@ def restore(folder: Path, task: Task) -> Position:
 
     path = folder / FILE
     if not path.exists():
-        return Position(log_bytes=0)
+        return Position()
     try:
         with safe_open(path, "pt") as file:
             header = file.metadata() or {}
@@ -73,6 +79,9 @@ def restore(folder: Path, task: Task) -> Position:
         raise ValueError(f"checkpoint {path} belongs to another run: its configuration or its data differ")
     task.network.load_state_dict(_under("network.", tensors))
     task.criterion.load_state_dict(_under("criterion.", tensors))
+    task.criterion.augment._factor_age = int(header["factor_age"])
+    if "factor" in tensors:
+        task.criterion.augment._factor = tensors["factor"].to(task.fabric.device)
     _restore_optimizer(task, _under("optimizer.", tensors))
     task.fabric.strategy.precision.load_state_dict(json.loads(header["precision"]))
     return Position(**json.loads(header["position"]))

@@ -13,7 +13,7 @@ class Display:
     def __init__(self, bar: Progress, task: TaskID) -> None:
         self._bar, self._task = bar, task
 
-    def step(self, *, epoch: int, epochs: int, loss: float, synthetic: float, speed: float) -> None:
+    def step(self, epoch: int, epochs: int, loss: float, synthetic: float, speed: float) -> None:
         """One step is done."""
         words = (
             f"epoch {epoch + 1}/{epochs}  loss {loss:.3f}  synthetic {synthetic:.0%}  {speed:,.0f} images/s"

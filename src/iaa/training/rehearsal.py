@@ -54,7 +54,7 @@ def rehearse(config: Config) -> dict[str, Any]:
         "network": f"{task.network.describe()}",  # type: ignore[operator]
         "parameters": f"{weights:,}, {learning:,} of them learn (losses' own included)",
         "batches": f"{steps} an epoch of about {images} samples, on {fabric.world_size} devices together",
-        "augmentation": f"{config.augment.copies} synthetics a sample, statistics by {config.augment.refresh}",
+        "augmentation": f"{config.augment.copies} synthetics each, statistics by {config.augment.refresh}",
         "memory": _memory(),
         "time": f"about {_time(hours)} for {config.epochs} epochs ({1000 * step:.0f} ms a step)",
     }

@@ -83,27 +83,36 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 class Log:
-    """``log.jsonl``: a line per step and per epoch. Going on from a checkpoint drops the lines after it."""
+    """``log.jsonl``: a line per step and per epoch; without a path, nothing.
 
-    def __init__(self, path: Path, *, keep: int | None = None) -> None:
-        self._file = open(path, "ab")  # noqa: SIM115 (open as long as the run)
-        if keep is not None:
+    ``keep`` is how many bytes belong to a checkpoint: going on from there drops the lines behind.
+    """
+
+    def __init__(self, path: Path | None, *, keep: int = 0) -> None:
+        self._file = None if path is None else open(path, "ab")  # noqa: SIM115 (open as long as the run)
+        if self._file is not None:
             self._file.truncate(keep)
             self._file.seek(keep)
 
+    def __enter__(self) -> "Log":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
     def add(self, **values: Any) -> None:
         """One line."""
-        self._file.write((json.dumps(values) + "\n").encode())
+        if self._file is not None:
+            self._file.write((json.dumps(values) + "\n").encode())
 
     def flush(self) -> int:
         """Bring all lines to the disk; how many bytes there are."""
+        if self._file is None:
+            return 0
         self._file.flush()
         os.fsync(self._file.fileno())
         return self._file.tell()
-
-    def close(self) -> None:
-        """No more lines."""
-        self._file.close()
 
 
 def _sync_folder(folder: Path) -> None:

@@ -39,9 +39,9 @@ def collect(part: Tensor) -> Tensor:
     return torch.cat([whole[:size] for whole, size in zip(parts, sizes, strict=True)])
 
 
-def average_gradients(parameters: list[torch.nn.Parameter]) -> None:
-    """The same gradient on every rank, for weights that belong to no network (proxies)."""
-    for parameter in parameters if active() else ():
+def average_gradients(module: torch.nn.Module) -> None:
+    """The same gradient on every rank, for weights outside the network (proxies of a loss)."""
+    for parameter in module.parameters() if active() else ():
         if parameter.grad is not None:
             dist.all_reduce(parameter.grad)
             parameter.grad /= dist.get_world_size()
