@@ -62,10 +62,6 @@ def run(words: list[str]) -> int:
             "augment.copies is 0: both arms would be the baseline; leave it out, or give 1 or more"
         )
     seeds = list(range(options.config.seed, options.config.seed + options.seeds))
-    from iaa.training.memory import keep_freed_memory
-
-    keep_freed_memory()
-    log_to_stderr(quiet=True)
     folders = _train(home, configs, seeds, quiet=options.quiet)
     comparison = _gather(folders, configs, seeds)
     against = f"{', '.join([*arms][1:])} against baseline"
@@ -97,18 +93,21 @@ def _read_arm(text: str) -> tuple[str, list[str]]:
 def _changed(config: Config, changes: list[str]) -> Config:
     fields: dict[str, Any] = json.loads(config.to_json())
     for change in changes:
-        key, equals, text = change.partition("=")
+        key, _, text = change.partition("=")
+        check_fields([f"--{key.strip()}"], also=())
         *groups, last = key.strip().split(".")
         inside = fields
         for group in groups:
-            inside = inside.setdefault(group, {})
+            inside = inside[group]
+        was = inside.get(last)
         try:
             value: Any = ast.literal_eval(text.strip())
         except (ValueError, SyntaxError):
             value = text.strip()
-        was = inside.get(last)
-        fits = was is None or isinstance(value, (int, float) if isinstance(was, float) else type(was))
-        if not equals or not (fits or isinstance(was, list)):
+        kind = (
+            (list, tuple) if isinstance(was, list) else (int, float) if isinstance(was, float) else type(was)
+        )
+        if last not in inside or not (was is None or isinstance(value, kind)):
             raise ValueError(f"an arm must set a field to a value like {was!r}, got {change!r}")
         inside[last] = value
     return Config.from_json(json.dumps(fields), source="an arm")
@@ -125,6 +124,10 @@ def _train(
         for arm, config in configs.items()
     ]
     found = [_existing(home, config) for _, _, config in plan]  # foreign runs are refused before any work
+    from iaa.training.memory import keep_freed_memory
+
+    keep_freed_memory()
+    log_to_stderr(quiet=True)
     begun, trained = time.monotonic(), 0
     for place, (seed, arm, config) in enumerate(plan):
         folder = found[place]
