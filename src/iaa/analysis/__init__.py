@@ -1,1 +1,1 @@
-"""Measurements on statistics and embeddings: computes, never draws."""
+"""Measurements on statistics, embeddings and runs: computes, never draws."""

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from iaa.errors import unknown
 
 VERBS: dict[str, str] = {
+    "train": "train a model on pictures and measure it on classes it has not seen",
+    "compare": "train a baseline and IAA over equal seeds, and test the difference",
     "data": "check a benchmark against the paper, see what your own data holds",
     "embed": "any network over any dataset to an embeddings file; continues when killed",
     "evaluate": "score embeddings: R@K, RP, MAP@R with intervals, comparisons, worst classes",
 }
-"""Verb to what it does. ``iaa.cli.<verb>`` holds ``command``: a function, or a dict of them by name."""
+"""Verb to what it does. ``iaa.cli.<verb>`` holds ``command`` (a function, or a dict of them) or ``run``."""
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -24,8 +26,8 @@ def main(args: Sequence[str] | None = None) -> int:
         return _overview()
     try:
         return _run(words[0], words[1:])
-    except KeyboardInterrupt:
-        print("stopped by Ctrl-C", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        print(_one_line(error) if error.args else "stopped by Ctrl-C", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output left (`iaa … | head`)
         sys.stderr.close()
@@ -42,7 +44,10 @@ def _run(verb: str, rest: list[str]) -> int:
 
     if verb not in VERBS:
         raise unknown("the command", verb, VERBS)
-    command = importlib.import_module(f"iaa.cli.{verb}").command
+    module = importlib.import_module(f"iaa.cli.{verb}")
+    if hasattr(module, "run"):  # a verb that reads its own words
+        return int(module.run(rest))
+    command = module.command
     if isinstance(command, dict):
         code = tyro.extras.subcommand_cli_from_dict(command, prog=f"iaa {verb}", args=rest)
     else:

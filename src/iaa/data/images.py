@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from iaa.data.cache import PictureCache, free_memory
 from iaa.data.decode import UnreadablePicture, read, unreadable
-from iaa.data.transforms import Transform, as_tensor, transform
+from iaa.data.transforms import Transform, as_tensor, drawn, transform
 from iaa.errors import unknown
 
 __all__ = ["Batch", "PictureLoader", "Pictures", "Transform", "loader", "transform"]
@@ -72,15 +72,18 @@ class Pictures(torch.utils.data.Dataset[tuple[Tensor, int]]):
         image = step.finish(varied) if isinstance(step, Transform) else varied
         return image, int(self.labels[row])
 
-    def varied(self, row: int) -> Tensor:
-        """The picture after everything but ``finish``, which is quicker for a whole batch."""
+    def varied(self, row: int, number: int | None = None) -> Tensor:
+        """The picture after everything but ``finish``, which is quicker for a whole batch.
+
+        ``number`` decides crop and flip; without it they are drawn.
+        """
         pixels = self.cache.get(row) if self.cache is not None else None
         if pixels is None:
             pixels = self.prepared(row)
             if self.cache is not None:
                 self.cache.put(row, pixels)
         if isinstance(self.transform, Transform):
-            return self.transform.vary(as_tensor(pixels))
+            return self.transform.vary(as_tensor(pixels), drawn() if number is None else number)
         from PIL import Image
 
         return self.transform(Image.fromarray(pixels))
@@ -134,13 +137,16 @@ class PictureLoader:
 def loader(
     pictures: Pictures,
     *,
-    batches: Iterable[Sequence[int]] | None = None,
+    batches: Iterable[Sequence[int] | Sequence[tuple[int, int]]] | None = None,
     batch_size: int = 64,
     workers: int | None = None,
     seed: int = 0,
     pin_memory: bool | None = None,
 ) -> PictureLoader:
-    """Batches in order, or as a batch sampler (``batches``) says; ``workers`` default to the free cores."""
+    """Batches in order, or as a batch sampler (``batches``) says; ``workers`` default to the free cores.
+
+    The sampler names rows, or pairs of a row and the number that decides its crop (``Numbered``).
+    """
     number = _default_workers(pictures) if workers is None else workers
     several: dict[str, Any] = {}
     if number:
@@ -169,9 +175,10 @@ class _Rows(torch.utils.data.Dataset[Any]):
     def __len__(self) -> int:
         return len(self.pictures)
 
-    def __getitem__(self, row: int) -> tuple[int, Tensor | UnreadablePicture]:
+    def __getitem__(self, wanted: int | tuple[int, int]) -> tuple[int, Tensor | UnreadablePicture]:
+        row, number = wanted if isinstance(wanted, tuple) else (wanted, None)
         try:
-            return row, self.pictures.varied(row)
+            return row, self.pictures.varied(row, number)
         except UnreadablePicture as error:
             return row, error
 

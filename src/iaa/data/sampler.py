@@ -100,24 +100,60 @@ class BalancedSampler(Sampler[list[int]]):
     def __len__(self) -> int:
         return max(0, len(self.plan) // self.world_size - self.start)
 
+    def places(self) -> range:
+        """This rank's batches in the plan, those that are done left out."""
+        return range(self.start * self.world_size + self.rank, len(self.plan), self.world_size)
+
     def __iter__(self) -> Iterator[list[int]]:
-        for batch in range(self.start * self.world_size + self.rank, len(self.plan), self.world_size):
+        for batch in self.places():
             yield self.plan[batch].tolist()
 
     def state_dict(self, done: int = 0) -> dict[str, Any]:
         """Where the run stands: ``done`` batches of this epoch, counted from its beginning."""
-        return {"epoch": self.epoch, "done": done, "fingerprint": self._fingerprint()}
+        return {"epoch": self.epoch, "done": done, "fingerprint": self.fingerprint}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on in the middle of an epoch; the labels and options must be those of the saved run."""
-        if state["fingerprint"] != self._fingerprint():
+        if state["fingerprint"] != self.fingerprint:
             raise ValueError("the saved run sampled other labels, or with other options, seed or world size")
         self.set_epoch(int(state["epoch"]), start=int(state["done"]))
 
-    def _fingerprint(self) -> str:
+    @property
+    def fingerprint(self) -> str:
+        """Of the labels and options."""
         digest = hashlib.sha256(np.ascontiguousarray(self.labels, dtype=np.int64).tobytes())
         digest.update(repr(sorted(self.options.items())).encode())
         return digest.hexdigest()[:16]
+
+
+class Numbered(Sampler[list[tuple[int, int]]]):
+    """The batches of a sampler with a number for each picture, off which its crop and flip are read.
+
+    The number is a function of seed, epoch and place in the plan alone: neither workers, ranks nor an
+    interruption change what a picture looks like.
+    """
+
+    def __init__(self, sampler: BalancedSampler) -> None:
+        self.sampler = sampler
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        seed, epoch, plan = self.sampler.options["seed"], self.sampler.epoch, self.sampler.plan
+        origin = np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0]
+        for batch in self.sampler.places():
+            places = np.arange(plan.edges[batch], plan.edges[batch + 1], dtype=np.uint64)
+            yield list(zip(plan[batch].tolist(), _scatter(origin, places).tolist(), strict=True))
+
+
+def _scatter(origin: np.uint64, places: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Numbers that look random, one for every place (the mixing steps of splitmix64)."""
+    x = origin + places * np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: npt.NDArray[np.uint64] = x ^ (x >> np.uint64(31))
+    return mixed
 
 
 def _fit(number: int, width: int, rounds: int, world_size: int) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,19 +18,20 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 @dataclass(frozen=True)
 class Transform:
-    """Three steps: ``prepare`` is the same every time (so it can be cached), ``vary`` is drawn, and
-    ``finish`` turns bytes into floats, normalised (for values of 0 to 255), a whole batch at once.
+    """Three steps: ``prepare`` is the same every time (so it can be cached), ``vary`` is a function of the
+    picture and a drawn number, and ``finish`` turns bytes into floats, normalised (for values of 0 to 255),
+    a whole batch at once.
     """
 
     prepare: Callable[[Tensor], Tensor]
-    vary: Callable[[Tensor], Tensor]
+    vary: Callable[[Tensor, int], Tensor]
     normalise: Callable[[Tensor], Tensor]
     at_least: int
     """A JPEG may be decoded at reduced scale as long as both its sides keep this many pixels."""
 
     def __call__(self, picture: Any) -> Tensor:
         """All three steps for one PIL picture."""
-        return self.finish(self.vary(self.prepare(as_tensor(np.array(picture)))))
+        return self.finish(self.vary(self.prepare(as_tensor(np.array(picture))), drawn()))
 
     def finish(self, pictures: Tensor) -> Tensor:
         """Bytes (a picture or a batch) as normalised floats."""
@@ -64,8 +66,7 @@ def transform(
     scale = v2.Resize(to, interpolation=InterpolationMode(interpolation), antialias=True)
     normalise = v2.Normalize([255 * value for value in mean], [255 * value for value in std], inplace=True)
     if train:
-        vary = v2.Compose([v2.RandomCrop(size), v2.RandomHorizontalFlip()])
-        return Transform(scale, vary, normalise, 2 * resize)
+        return Transform(scale, partial(_crop_and_flip, size), normalise, 2 * resize)
     return Transform(v2.Compose([scale, v2.CenterCrop(size)]), _same, normalise, 2 * resize)
 
 
@@ -82,5 +83,19 @@ def _floats(shape: torch.Size) -> Tensor:
     return torch.empty(0).set_(storage._new_shared(4 * shape.numel())).view(shape)
 
 
-def _same(picture: Tensor) -> Tensor:
+def drawn() -> int:
+    """A number for ``vary`` from torch's own generator, for whoever has no plan to take it from."""
+    return int(torch.randint(2**62, ()))
+
+
+def _crop_and_flip(size: int, picture: Tensor, number: int) -> Tensor:
+    """A crop at one of all places and a flip or none, both read off the number."""
+    number, flip = divmod(number, 2)
+    number, left = divmod(number, picture.shape[2] - size + 1)
+    top = number % (picture.shape[1] - size + 1)
+    crop = picture[:, top : top + size, left : left + size]
+    return crop.flip(2) if flip else crop
+
+
+def _same(picture: Tensor, number: int) -> Tensor:
     return picture

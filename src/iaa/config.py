@@ -1,0 +1,265 @@
+"""What a training run is made of: frozen dataclasses, whose defaults are the embedded default."""
+
+import json
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from iaa.errors import unknown
+
+
+@dataclass(frozen=True)
+class Split:
+    """How classes are divided."""
+
+    per_class: int | None = None
+    """Keep at most this many training pictures of every class."""
+    test_share: float | None = None
+    """Share of the classes to test on, for own data that brings no split (0.2)."""
+    val_classes: float = 0.0
+    """Share of the training classes held out to choose the epoch by; they are not trained on."""
+    size: str | None = None
+    """Test set of vehicleid: small, medium or large; all three if not given."""
+    protocol: str | None = None
+    """Protocol of vehicleid: leave-one-out or one-gallery."""
+
+
+@dataclass(frozen=True)
+class Images:
+    """How pictures become tensors."""
+
+    size: int | None = 48
+    """Side of the crop in pixels; what the network was made for if None."""
+    workers: int | None = None
+    """Processes that load pictures; the free cores if None."""
+    cache: Literal["auto", "on", "off"] = "auto"
+    """Keep decoded pictures in memory; auto does where they fit."""
+    on_bad_image: Literal["raise", "skip"] = "raise"
+    """Stop at an unreadable picture before anything starts, or leave it out."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """What embeds."""
+
+    dim: int = 128
+    """Dimensions of an embedding."""
+    hidden: tuple[int, ...] = ()
+    """Widths of the hidden layers of a head on precomputed vectors; none is a linear head."""
+    pretrained: bool = True
+    """Start from published weights where there are any."""
+    weights: str | None = None
+    """Start from this file (.safetensors, .pth) instead."""
+    pool: Literal["avg", "avg+max"] = "avg"
+    """Pooling before the head."""
+    freeze_bn: bool = False
+    """Keep the statistics of batch normalisation as they are."""
+    freeze_backbone: bool = False
+    """Train the head alone."""
+    channels_last: bool = False
+    """Keep channels last in memory, quicker on many machines."""
+    compile: bool = False
+    """Compile the network with torch.compile."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The balanced batch of a step, over all devices together."""
+
+    classes: int = 32
+    """Classes in a batch."""
+    per_class: int = 4
+    """Pictures of every class."""
+    small: Literal["take", "repeat"] = "take"
+    """A class with fewer pictures gives what it has, or repeats them."""
+
+
+@dataclass(frozen=True)
+class Augment:
+    """Intra-class adaptive augmentation with neighbour correction."""
+
+    copies: int = 3
+    """Synthetics per original (the paper's M); 0 is the baseline."""
+    strength: float = 0.8
+    """Variance of the noise as a share of the class's (lambda, Eq. 17)."""
+    strength_decay: float = 0.0
+    """Share of the strength that is lost, little by little, until the last epoch."""
+    covariance: Literal["diagonal", "full", "global", "identity"] = "diagonal"
+    """What noise follows: a class's diagonal or full covariance, the global one, or the identity."""
+    correction: bool = True
+    """Classes with few samples borrow covariance from their neighbours (Eq. 11-16)."""
+    around: Literal["sample", "mean"] = "sample"
+    """Synthetics lie around each sample or around its class mean."""
+    space: Literal["raw", "unit"] = "raw"
+    """Statistics and noise before or after normalising to unit length."""
+    neighbors: int = 25
+    """Classes that lend (K, Eq. 11)."""
+    mean_width: float = 1.0
+    """Width of the kernel over mean distances (sigma_m, Eq. 13)."""
+    cov_width: float = 1.0
+    """Width of the kernel over covariance distances (sigma_cv, Eq. 13)."""
+    global_share: float = 0.1
+    """Share of the global covariance in what is borrowed (gamma, Eq. 15)."""
+    falloff: float = 0.1
+    """How fast borrowing falls with the size of a class (beta, Eq. 16)."""
+    few: float = 40
+    """Classes of more samples borrow nothing (tau, Eq. 16)."""
+    scale: Literal["minmax", "raw"] = "minmax"
+    """Distances of a class brought to [0, 1], or raw as Eq. 13 is printed."""
+    search: Literal["exact", "approximate"] = "exact"
+    """How neighbours are found; approximate needs faiss."""
+    own_copies: bool = False
+    """Whether a sample and its own copies may be a positive pair."""
+    anchors: Literal["auto", "originals", "all"] = "auto"
+    """What is compared with the candidates; auto asks the loss."""
+    refresh: Literal["pass", "stream"] = "pass"
+    """Statistics by a pass over the training set (the paper), or from the batches as they come."""
+    refresh_every: int = 4
+    """Epochs between two passes."""
+    decay: float = 0.9
+    """While streaming, how much of a class's past is kept when it comes again."""
+    start_epoch: int = 0
+    """Epoch, counted from 0, with which augmentation begins."""
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """How weights learn."""
+
+    name: Literal["adam", "adamw", "sgd"] = "adam"
+    """The algorithm."""
+    lr: float = 1e-3
+    """Learning rate of the network."""
+    head_factor: float = 1.0
+    """The head, and proxies of a loss, learn this many times faster."""
+    weight_decay: float = 4e-4
+    """Weight decay."""
+    schedule: Literal["steps", "cosine", "constant"] = "cosine"
+    """The rate falls in steps, along a cosine down to 0, or never."""
+    drop_at: tuple[int, ...] = (40, 60)
+    """Epochs at which a schedule of steps drops the rate."""
+    drop_by: float = 0.2
+    """What it is multiplied by there."""
+    warmup_epochs: float = 0.0
+    """Epochs in which the rate grows from nothing."""
+    clip: float = 0.0
+    """Longest gradient, as a norm over all weights; 0 is no limit."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Where results go, and what is kept on the way."""
+
+    out: str = "runs"
+    """Folder of all runs."""
+    name: str | None = None
+    """Name of the run, to which a number is added; data and loss if None."""
+    select: Literal["last", "best"] = "last"
+    """Which epoch is measured: the last, or the best on the held-out classes (needs split.val_classes)."""
+    validate_every: int = 1
+    """Epochs between two looks at the held-out classes."""
+    checkpoint_minutes: float = 5.0
+    """Most minutes that a crash can cost; a checkpoint is written after every epoch as well."""
+    untrained: bool = True
+    """Measure raw pixels and the network before training, too."""
+    logger: Literal["auto", "tensorboard", "csv", "wandb", "mlflow", "none"] = "auto"
+    """A logger beside log.jsonl; auto writes TensorBoard files where that is installed."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """A training run; the default trains a small network on emoji in minutes."""
+
+    data: str = "emoji"
+    """cub, cars, sop, inshop, vehicleid, emoji, folder:DIR, table:FILE or embeddings:FILE."""
+    root: str | None = None
+    """Folder with the files of a benchmark, or what the paths of a table are relative to."""
+    model: str = "convnet"
+    """googlenet, bn_inception, resnet50, lite0, convnet or timm/NAME; not for embeddings:FILE."""
+    loss: str = "multi_similarity"
+    """contrastive, triplet, multi_similarity, triplet_distance, margin, circle, norm_softmax, proxy_nca or
+    soft_triple."""
+    loss_options: dict[str, float] = field(default_factory=dict)
+    """Numbers for the loss, such as: margin 0.1."""
+    epochs: int = 40
+    """Rounds over the training set."""
+    seed: int = 0
+    """Decides weights, batches, crops, noise and every random split."""
+    devices: int = 1
+    """Processes or accelerators to train on; torchrun sets it by itself."""
+    accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """What to train on."""
+    precision: Literal["32", "bf16", "16"] = "32"
+    """Mixed precision: bf16, or 16 with scaled gradients."""
+    split: Split = field(default_factory=Split)
+    images: Images = field(default_factory=Images)
+    network: Network = field(default_factory=Network)
+    batch: Batch = field(default_factory=Batch)
+    augment: Augment = field(default_factory=Augment)
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    run: Run = field(default_factory=Run)
+
+    def __post_init__(self) -> None:
+        for name, least in (("epochs", 1), ("devices", 1), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if self.batch.classes < 2 or self.batch.per_class < 1:
+            raise ValueError(
+                f"a batch needs classes >= 2 and per_class >= 1, "
+                f"got {self.batch.classes} and {self.batch.per_class}"
+            )
+        if self.batch.classes % self.devices:
+            raise ValueError(
+                f"batch.classes ({self.batch.classes}) must be a multiple of devices ({self.devices}): "
+                "every device takes as many classes"
+            )
+        if self.run.select == "best" and not self.split.val_classes:
+            raise ValueError(
+                "run.select='best' needs split.val_classes, such as 0.1: test classes choose nothing"
+            )
+
+    def to_json(self) -> str:
+        """As ``config.json`` of a run."""
+        return json.dumps(asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, *, source: str = "the configuration") -> "Config":
+        """The inverse of ``to_json``; what is not given keeps its default.
+
+        >>> Config.from_json(Config(seed=3).to_json()) == Config(seed=3)
+        True
+        """
+        try:
+            given = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{source} is no JSON: {error}") from error
+        made: Config = _build(cls, given, source)
+        return made
+
+
+def load_config(path: str | Path) -> Config:
+    """Read a ``config.json``, or that of a run directory."""
+    path = Path(path)
+    file = path / "config.json" if path.is_dir() else path
+    if not file.is_file():
+        raise FileNotFoundError(f"no configuration at {file}")
+    return Config.from_json(file.read_text(), source=str(file))
+
+
+def _build(kind: type[Any], given: object, where: str) -> Any:
+    if not isinstance(given, dict):
+        raise ValueError(f"{where} must hold an object, got {given!r}")
+    known = {one.name for one in fields(kind)}
+    for name in given:
+        if name not in known:
+            raise unknown(f"a field of {where}", name, sorted(known))
+    hints = get_type_hints(kind)
+    values = {}
+    for name, value in given.items():
+        if is_dataclass(hints[name]):
+            values[name] = _build(hints[name], value, f"{name} in {where}")
+        elif get_origin(hints[name]) is Literal and value not in get_args(hints[name]):
+            raise unknown(f"{name} in {where}", value, get_args(hints[name]))
+        else:
+            values[name] = tuple(value) if isinstance(value, list) else value
+    return kind(**values)

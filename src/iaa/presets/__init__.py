@@ -1,0 +1,200 @@
+"""Training runs by name: a preset for every row of the paper's main tables, with the paper's numbers."""
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from iaa.config import Augment, Batch, Config, Images, Network, Optimizer, load_config
+from iaa.presets.tables import Numbers, cells
+
+NETWORKS = {"bn-inception": "bn_inception", "resnet50": "resnet50"}
+SMALL = ("cub", "cars")
+FREE = (
+    *("seed", "devices", "accelerator", "precision", "run", "augment", "root", "split.size"),
+    *("images.workers", "images.cache", "images.on_bad_image", "network.channels_last", "network.compile"),
+)
+"""Fields that may differ from a preset's while its numbers are still expected."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A run by name, and the paper's numbers for it without and with IAA if its tables have any."""
+
+    name: str
+    config: Config
+    tables: tuple[str, ...] = ()
+    baseline: Numbers | None = None
+    boosted: Numbers | None = None
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the paper reports for a run, and the fields by which the run departs from the paper's recipe."""
+
+    preset: str
+    tables: tuple[str, ...]
+    numbers: Numbers
+    departures: tuple[str, ...]
+
+
+def paper_config(data: str, row: str) -> Config:
+    """The recipe of Section VI-B for a dataset and a row of a table, such as ``ms-resnet50``."""
+    loss, model = row, "googlenet"
+    for ending, network in NETWORKS.items():
+        if row.endswith(f"-{ending}"):
+            loss, model = row.removesuffix(f"-{ending}"), network
+    return Config(
+        data=data,
+        model=model,
+        loss="multi_similarity" if loss == "ms" else loss.replace("-", "_"),
+        epochs=100,
+        images=Images(size=224),
+        network=Network(dim=512, freeze_bn=True),
+        batch=Batch(classes=32 if data in SMALL else 64, per_class=4),
+        augment=Augment(
+            copies=3,
+            strength=0.8 if data in SMALL else 0.6,
+            neighbors=25,
+            mean_width=1.0,
+            cov_width=1.0,
+            global_share=0.1,
+            falloff=0.1,
+            few=40,
+            refresh="pass",
+            refresh_every=4,
+        ),
+        optimizer=Optimizer(
+            name="adam",
+            lr=1e-4,
+            head_factor=10.0,
+            weight_decay=4e-4,
+            schedule="steps",
+            drop_at=(40, 60),
+            drop_by=0.2,
+        ),
+    )
+
+
+def _all() -> dict[str, Preset]:
+    found = {"emoji": Preset("emoji", Config())}
+    for cell in cells():
+        name = f"{cell.data}-{cell.row}"
+        old = found.get(name) or Preset(name, paper_config(cell.data, cell.row))
+        arm = "boosted" if cell.boosted else "baseline"
+        numbers = {**(getattr(old, arm) or {})}
+        numbers[cell.test] = numbers.get(cell.test, {}) | cell.values
+        changes: dict[str, Any] = {arm: numbers, "tables": tuple(dict.fromkeys([*old.tables, cell.table]))}
+        found[name] = replace(old, **changes)
+    return found
+
+
+PRESETS: dict[str, Preset] = _all()
+
+
+def find(name: str) -> Preset:
+    """A preset by name.
+
+    >>> find("cars-ms").boosted["test"]["R@1"]
+    84.2
+    """
+    if name not in PRESETS:
+        near = " or ".join(map(repr, difflib.get_close_matches(name, PRESETS, n=3)))
+        hint = f"did you mean {near}? " if near else ""
+        raise ValueError(
+            f"no preset, configuration or run {name!r}: {hint}`iaa train --help` lists all presets"
+        )
+    return PRESETS[name]
+
+
+def start(words: Sequence[str]) -> tuple[Config, list[str]]:
+    """What a command line starts from (a preset, a ``config.json`` or a run), and the words that change it.
+
+    >>> config, rest = start(["cars-ms", "--augment.copies", "0"])
+    >>> print(config.data, rest)
+    cars ['--augment.copies', '0']
+    """
+    if not words or words[0].startswith("-"):
+        return Config(), list(words)
+    first, *rest = words
+    if first not in PRESETS and Path(first).exists():
+        return load_config(first), rest
+    return find(first).config, rest
+
+
+def paper_row(config: Config) -> Expected | None:
+    """The paper's numbers for a run, the baseline's if it has no copies; None if the paper has no such row.
+
+    >>> paper_row(find("cub-circle").config).numbers
+    {'test': {'R@1': 60.9}}
+    """
+    for preset in PRESETS.values():
+        numbers = preset.boosted if config.augment.copies else preset.baseline
+        same = all(getattr(config, key) == getattr(preset.config, key) for key in ("data", "model", "loss"))
+        if same and numbers:
+            told = {test: dict(one) for test, one in numbers.items() if config.split.size in (None, test)}
+            return Expected(preset.name, preset.tables, told, departures(config, preset.config))
+    return None
+
+
+def departures(config: Config, recipe: Config, *, free: Sequence[str] = FREE) -> tuple[str, ...]:
+    """Every field, but for the free ones, that differs, in words: ``epochs 10, not 100``.
+
+    IAA's own fields are free for a baseline alone.
+    """
+    ours, theirs = _flat(asdict(config)), _flat(asdict(recipe))
+    allowed = [key for key in free if not (key == "augment" and config.augment.copies)]
+    return tuple(
+        f"{key} {ours[key]}, not {theirs[key]}"
+        for key in theirs
+        if ours[key] != theirs[key] and not any(key == one or key.startswith(f"{one}.") for one in allowed)
+    )
+
+
+def _flat(fields: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in fields.items():
+        nested = isinstance(value, dict) and key != "loss_options"
+        flat |= _flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+    return flat
+
+
+def line(name: str) -> str:
+    """One line on a preset.
+
+    >>> line("sop-ms-resnet50")
+    'multi_similarity on sop, resnet50: R@1 82.8 with IAA (Table IV, Table VII)'
+    """
+    preset = find(name)
+    config = preset.config
+    what = f"{config.loss} on {config.data}, {config.model}"
+    if preset.boosted is None:
+        return f"{what}: the default, minutes on a laptop, not of the paper"
+    test = "medium" if "medium" in preset.boosted else "test"
+    before = f"{preset.baseline[test]['R@1']} -> " if preset.baseline else ""
+    return f"{what}: R@1 {before}{preset.boosted[test]['R@1']} with IAA ({', '.join(preset.tables)})"
+
+
+def describe(name: str) -> str:
+    """The long form: table, commands, expected numbers."""
+    preset = find(name)
+    root = "" if preset.config.data == "emoji" else " --root FOLDER"
+    lines = [f"{name}: {line(name)}", f"- iaa train {name}{root}"]
+    lines += [f"- iaa train {name}{root} --augment.copies 0    (the baseline)"]
+    for arm, numbers in (("baseline", preset.baseline), ("with IAA", preset.boosted)):
+        for test, one in (numbers or {}).items():
+            told = ", ".join(f"{metric} {value}" for metric, value in one.items())
+            lines.append(f"- paper, {arm}{'' if test == 'test' else f' ({test})'}: {told}")
+    return "\n".join(lines)
+
+
+def teach(words: Sequence[str]) -> str:
+    """For ``--help``: the preset that was named, or all of them, a line each.
+
+    Lines begin with a dash, since other text is filled there.
+    """
+    if words and words[0] in PRESETS:
+        return describe(words[0])
+    width = max(map(len, PRESETS))
+    return "\n".join(["Presets:", *(f"- {name:<{width}}  {line(name)}" for name in PRESETS)])

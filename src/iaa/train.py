@@ -1,0 +1,201 @@
+"""Algorithm 1 of the paper, from the first line to the last: one run from data to a measured network."""
+
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from iaa.config import Config, load_config
+from iaa.data import Dataset
+from iaa.training import checkpoint, closing, measure, runs, together
+from iaa.training.assembly import Task, assemble, launch, rate
+from iaa.training.checkpoint import Position
+from iaa.training.health import Health
+from iaa.training.interrupts import Interrupts
+from iaa.training.loggers import attach
+from iaa.training.progress import display
+from iaa.training.sources import Batches
+
+
+def train(config: Config | None = None, *, resume: str | Path | None = None, quiet: bool = False) -> Path:
+    """Train, measure, and leave everything in a run directory, whose path is returned.
+
+    ``resume`` names the directory of an interrupted run, which goes on where its last checkpoint stands; on
+    a CPU it ends with the same bits as if it had never been interrupted.
+    """
+    if (config is None) == (resume is None):
+        raise ValueError("give either a configuration or a run to resume")
+    config = config or load_config(str(resume))
+    fabric = launch(config)
+    task = assemble(config, fabric)
+    leads = fabric.is_global_zero
+    folder = Path(fabric.broadcast(str(resume or runs.create(config)) if leads else ""))
+    position = checkpoint.restore(folder, task) if resume else Position()
+    tell_loggers = attach(config, folder, fabric)
+    health, validation, augment = Health(config), _validation(task), task.criterion.augment
+    steps, first = len(task.sampler), position.epoch * len(task.sampler) + position.step
+    began = saved = time.monotonic()
+    before = position.seconds
+
+    def save(epoch: int, step: int) -> None:
+        nonlocal saved
+        position.epoch, position.step, position.seconds = epoch, step, before + time.monotonic() - began
+        position.log_bytes = log.flush()
+        if leads:
+            checkpoint.save(folder, task, position)
+        saved = time.monotonic()
+
+    with (
+        runs.Log(folder / "log.jsonl" if leads else None, keep=position.log_bytes) as log,
+        Interrupts(fabric) as interrupts,
+        display(steps * config.epochs, done=first, quiet=quiet or not leads) as shown,
+    ):
+        for epoch in range(position.epoch, config.epochs):  # while not converged
+            start = position.step if epoch == position.epoch else 0
+            told = Told()
+            augment.strength = _strength(config, epoch)
+            if start == 0 and _is_due(config, epoch):
+                shown.say("class statistics")
+                told.statistics += _estimate(task)  # Eq. 7-8 over the training set
+
+            task.sampler.set_epoch(epoch, start=start)
+            for step, (pictures, labels, _) in enumerate(task.batches, start):  # construct a mini-batch
+                _set_rates(task, epoch + step / steps)
+                _seed(config.seed, epoch, step)  # what is drawn at a step depends on nothing before it
+                task.optimizer.zero_grad()
+                z = task.model(task.put(pictures))  # compute embeddings
+                z, labels = together.gather(z.float(), labels.to(z.device))
+                health.embeddings(z, labels, epoch, step)
+                if _streams(config, epoch):
+                    told.statistics += _update(task, z, labels)  # Eq. 7-8 from the batch
+                loss = task.criterion(z, labels)  # generate samples (Eq. 17), boost the loss (Eq. 18-20)
+                health.loss(told.step(loss, len(z)), epoch, step)
+                fabric.backward(loss)
+                together.average_gradients(task.criterion)
+                if config.optimizer.clip:
+                    fabric.clip_gradients(task.model, task.optimizer, max_norm=config.optimizer.clip)
+                task.optimizer.step()  # optimise the parameters
+
+                positives, negatives = task.criterion.synthetic_positives, task.criterion.synthetic_negatives
+                shares = {"synthetic_positives": positives, "synthetic_negatives": negatives}
+                log.add(epoch=epoch, step=step, loss=told.losses[-1], **shares)
+                shown.step(epoch, config.epochs, told.losses[-1], (positives + negatives) / 2, told.speed)
+                if interrupts.wanted or time.monotonic() - saved > 60 * config.run.checkpoint_minutes:
+                    save(epoch, step + 1)
+                    interrupts.stop_here(folder)
+
+            numbers = told.numbers()
+            if validation and ((epoch + 1) % config.run.validate_every == 0 or epoch + 1 == config.epochs):
+                shown.say("held-out classes")
+                numbers["val"] = _validate(task, validation, folder, position, epoch)
+            log.add(epoch=epoch, **numbers)
+            tell_loggers(epoch, numbers)
+            save(epoch + 1, 0)
+
+        shown.say("measuring")
+        closing.close(task, folder, position)
+    return folder
+
+
+class Told:
+    """What an epoch amounts to."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self.losses: list[float] = []
+        self.images = 0
+        self.statistics = 0.0
+        """Seconds spent on class statistics."""
+
+    def step(self, loss: Tensor, images: int) -> float:
+        """Add a step; its loss as a number."""
+        self.losses.append(float(loss.detach()))
+        self.images += images
+        return self.losses[-1]
+
+    @property
+    def speed(self) -> float:
+        """Images a second, statistics included."""
+        return self.images / max(time.monotonic() - self.began, 1e-9)
+
+    def numbers(self) -> dict[str, Any]:
+        """For the log."""
+        mean = sum(self.losses) / len(self.losses) if self.losses else None
+        seconds = {"seconds": time.monotonic() - self.began, "statistics_seconds": self.statistics}
+        return {"loss": mean, "images": self.images, **seconds, "images_per_second": self.speed}
+
+
+def _is_due(config: Config, epoch: int) -> bool:
+    """Whether the statistics are to be taken by a pass before this epoch."""
+    options = config.augment
+    since = epoch - options.start_epoch
+    return (
+        options.refresh == "pass" and options.copies > 0 and since >= 0 and since % options.refresh_every == 0
+    )
+
+
+def _streams(config: Config, epoch: int) -> bool:
+    """Whether the statistics are taken from the batches of this epoch."""
+    options = config.augment
+    return options.refresh == "stream" and options.copies > 0 and epoch >= options.start_epoch
+
+
+def _estimate(task: Task) -> float:
+    """Statistics of the whole training set as test-time images; how many seconds they took."""
+    begun, augment, device = time.monotonic(), task.criterion.augment, task.fabric.device
+    z, labels, _ = measure.embed(task, task.network, task.still)
+    augment.fit(z.to(device), labels.to(device))
+    if together.active():
+        augment.sync()
+    return time.monotonic() - begun
+
+
+def _update(task: Task, z: Tensor, labels: Tensor) -> float:
+    """Statistics from the batch itself; how many seconds they took."""
+    begun = time.monotonic()
+    task.criterion.augment.update(z.detach(), labels)
+    return time.monotonic() - begun
+
+
+def _strength(config: Config, epoch: int) -> float:
+    part = epoch / max(1, config.epochs - 1)
+    return config.augment.strength * (1 - config.augment.strength_decay * part)
+
+
+def _set_rates(task: Task, moment: float) -> None:
+    factor = rate(task.config.optimizer, moment, task.config.epochs)
+    for group in task.optimizer.param_groups:
+        group["lr"] = group["full_lr"] * factor
+
+
+def _seed(*numbers: int) -> None:
+    """All generators of this process, from numbers alone; ranks draw alike."""
+    seed = int(np.random.SeedSequence(numbers).generate_state(1)[0])
+    torch.manual_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
+
+
+def _validation(task: Task) -> tuple[Dataset, Batches] | None:
+    """The held-out classes and their pictures, if there are any."""
+    part = task.source.dataset.part("val")
+    return (part, measure.share(task, part, again=True)) if len(part) else None
+
+
+def _validate(
+    task: Task, validation: tuple[Dataset, Batches], folder: Path, position: Position, epoch: int
+) -> dict[str, float]:
+    """Scores on the held-out classes; the best weights so far are kept."""
+    part, batches = validation
+    found = measure.scores(
+        measure.embeddings(task, task.network, part, batches=batches), part.ks, split="val"
+    )
+    if found["MAP@R"] > position.best:
+        position.best, position.best_epoch = found["MAP@R"], epoch
+        if task.fabric.is_global_zero and task.config.run.select == "best":
+            closing.save_tensors(folder / closing.BEST, task.network)
+    return found

@@ -1,0 +1,168 @@
+"""What is trained on: pictures or precomputed vectors, behind the same two questions."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from iaa import models
+from iaa.config import Config
+from iaa.data import Dataset, evaluations, load
+from iaa.data.dataset import draw_classes, make
+from iaa.data.images import Batch, Pictures, loader, transform
+from iaa.data.sampler import BalancedSampler, Numbered
+from iaa.models.projection import Projection
+from iaa.retrieval.embeddings import Embeddings
+
+Batches = Iterable[Batch]
+CACHE: dict[str, str | bool] = {"auto": "auto", "on": True, "off": False}
+PIXELS = 16
+"""Side to which pictures are brought for the row of raw pixels."""
+
+
+class PictureSource:
+    """Pictures of a dataset, as a network wants them."""
+
+    def __init__(self, config: Config, model: models.Embedder) -> None:
+        self.config, self.preprocessing = config, model.preprocessing
+        split = config.split
+        options: dict[str, Any] = {"root": config.root, "seed": config.seed, "protocol": split.protocol}
+        options |= {"test_share": split.test_share}
+        whole = load(config.data, per_class=split.per_class, size=split.size, **options)
+        self.dataset = whole.hold_out(split.val_classes, seed=config.seed) if split.val_classes else whole
+        self.tests = evaluations(config.data, size=split.size, **options)
+
+    def training(self, part: Dataset) -> Pictures:
+        """With random crops and flips."""
+        return self._pictures(part, train=True, cache=True)
+
+    def batches(self, pictures: Pictures, sampler: BalancedSampler) -> Batches:
+        """Training batches of the epoch the sampler is set to, whenever they are asked for."""
+        return loader(pictures, batches=Numbered(sampler), workers=self.config.images.workers)
+
+    def in_order(self, part: Dataset, rows: slice = slice(None), *, again: bool = False) -> Batches:
+        """Test-time images, row by row; kept in memory if they are needed ``again``."""
+        part = part.take(np.arange(len(part))[rows])
+        pictures = self._pictures(part, train=False, cache=again, check=False)
+        return loader(pictures, batch_size=64, workers=self.config.images.workers)
+
+    def plain(self) -> tuple[str, nn.Module]:
+        """What needs no network: small pictures."""
+        return f"pixels ({PIXELS} x {PIXELS})", _Pixels()
+
+    def ids(self, part: Dataset, rows: Tensor) -> list[str]:
+        """Paths."""
+        return [str(path) for path in part.paths[rows.numpy()]]
+
+    def _pictures(self, part: Dataset, *, train: bool, cache: bool, check: bool = True) -> Pictures:
+        images = self.config.images
+        return Pictures(
+            part.paths,
+            part.labels,
+            transform(train, **self.preprocessing),
+            cache=CACHE[images.cache] if cache else False,
+            on_bad_image=images.on_bad_image,
+            boxes=part.boxes,
+            check=check,
+        )
+
+
+@dataclass(frozen=True)
+class _Vectors:
+    vectors: Tensor
+    labels: Tensor
+    paths: list[str]
+
+
+class VectorSource:
+    """Precomputed vectors of any kind."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        file = Path(config.data.partition(":")[2]).expanduser()
+        self.file = Embeddings.load(file)
+        names = self.file.class_names or {}
+        labels = [names.get(label, str(label)) for label in self.file.labels.tolist()]
+        rows = [str(row) for row in range(len(self.file))]
+        whole = make(config.data, rows, labels, self.file.split, role=self.file.role)
+        share = 0.2 if config.split.test_share is None else config.split.test_share
+        if set(self.file.split) == {"test"}:  # no split of its own
+            chosen = draw_classes(np.unique(whole.labels), share, seed=config.seed)
+            whole = whole.with_split(np.where(np.isin(whole.labels, chosen), "test", "train"))
+        if config.split.per_class is not None:
+            whole = whole.per_class(config.split.per_class, seed=config.seed)
+        if config.split.val_classes:
+            whole = whole.hold_out(config.split.val_classes, seed=config.seed)
+        self.dataset, self.tests = whole, {"test": whole.part("test")}
+
+    def training(self, part: Dataset) -> _Vectors:
+        """As they are."""
+        return _Vectors(self.file.z[_rows(part)].float(), torch.from_numpy(part.labels), list(part.paths))
+
+    def batches(self, vectors: _Vectors, sampler: BalancedSampler) -> Batches:
+        """Training batches of the epoch the sampler is set to, whenever they are asked for."""
+        return _InMemory(vectors, sampler)
+
+    def in_order(self, part: Dataset, rows: slice = slice(None), *, again: bool = False) -> Batches:
+        """Row by row."""
+        part = part.take(np.arange(len(part))[rows])
+        return _InMemory(self.training(part), torch.arange(len(part)).split(4096))
+
+    def plain(self) -> tuple[str, nn.Module]:
+        """What needs no training: the vectors themselves."""
+        return "vectors as given", nn.Identity()
+
+    def ids(self, part: Dataset, rows: Tensor) -> list[str]:
+        """As in the file."""
+        return [self.file.ids[int(part.paths[row])] for row in rows.tolist()]
+
+
+Source = PictureSource | VectorSource
+
+
+def open_source(config: Config) -> tuple[Source, models.Embedder | Projection]:
+    """The data and a network for it, with weights drawn by the seed."""
+    torch.manual_seed(config.seed)
+    network = config.network
+    if config.data.startswith("embeddings:"):
+        vectors = VectorSource(config)
+        return vectors, Projection(vectors.file.z.shape[1], dim=network.dim, hidden=network.hidden)
+    if network.hidden:
+        raise ValueError(
+            "network.hidden belongs to heads on embeddings:FILE; a network for pictures has a linear head"
+        )
+    model = models.build(
+        config.model,
+        dim=network.dim,
+        pretrained=network.pretrained,
+        weights=network.weights,
+        pool=network.pool,
+        freeze_bn=network.freeze_bn,
+        freeze_backbone=network.freeze_backbone,
+        size=config.images.size,
+    )
+    return PictureSource(config, model), model
+
+
+@dataclass(frozen=True)
+class _InMemory:
+    vectors: _Vectors
+    batches: Iterable[Any]
+
+    def __iter__(self) -> Iterator[Batch]:
+        for rows in self.batches:
+            at = torch.as_tensor(rows)
+            yield Batch(self.vectors.vectors[at], self.vectors.labels[at], at)
+
+
+class _Pixels(nn.Module):
+    def forward(self, images: Tensor) -> Tensor:
+        return nn.functional.adaptive_avg_pool2d(images, PIXELS).flatten(1)
+
+
+def _rows(part: Dataset) -> Tensor:
+    return torch.tensor([int(path) for path in part.paths], dtype=torch.long)

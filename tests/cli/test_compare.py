@@ -1,0 +1,125 @@
+import json
+
+import pytest
+import torch
+
+import iaa
+from iaa.cli import main
+from iaa.training import checkpoint
+
+
+@pytest.fixture
+def words(tmp_path):
+    """A comparison of a few seconds: heads on vectors."""
+    torch.manual_seed(0)
+    labels = torch.arange(24).repeat_interleave(5)
+    z = torch.randn(24, 8)[labels] + 0.8 * torch.randn(120, 8)
+    split = ["train" if label < 14 else "test" for label in labels]
+    ids = [str(row) for row in range(120)]
+    names = {label: f"class {label}" for label in range(24)}
+    iaa.Embeddings(z, labels, ids, names, split, ["both"] * 120).save(tmp_path / "vectors.safetensors")
+    options = f"--data embeddings:{tmp_path}/vectors.safetensors --epochs 2 --network.dim 4 --batch.classes 4"
+    return ["compare", *options.split(), "--run.logger", "none", "--quiet", "--seeds", "2", "--out"]
+
+
+def scores(folder):
+    summary = json.loads((folder / "comparison.json").read_text())["summary"]["test"]
+    return {(metric, arm): one["values"] for metric, row in summary.items() for arm, one in row.items()}
+
+
+def test_every_arm_and_seed_is_a_run_and_the_result_is_written(words, tmp_path, capsys):
+    arm = ["--arm", "wide: augment.strength=2.0, augment.correction=False"]
+    assert main([*words, str(tmp_path / "out"), *arm]) == 0
+    found = json.loads((tmp_path / "out/comparison.json").read_text())
+    assert found["runs"] == {
+        name: [f"{name}-seed{seed}-1" for seed in (0, 1)] for name in ("baseline", "iaa", "wide")
+    }
+    for name, copies, strength in (("baseline", 0, 0.8), ("iaa", 3, 0.8), ("wide", 3, 2.0)):
+        for seed in (0, 1):
+            config = json.loads((tmp_path / f"out/{name}-seed{seed}-1/config.json").read_text())
+            assert config["seed"] == seed
+            assert (config["augment"]["copies"], config["augment"]["strength"]) == (copies, strength)
+            assert config["augment"]["correction"] is (name != "wide")
+            metrics = json.loads((tmp_path / f"out/{name}-seed{seed}-1/metrics.json").read_text())
+            row = found["summary"]["test"]["MAP@R"][name]
+            assert row["values"][seed] == metrics["test"]["test"]["MAP@R"]
+    assert found["versions"]["torch"]
+    assert found["config"]["epochs"] == 2
+    assert set(found["untrained"]) == {"vectors as given"}
+    page = (tmp_path / "out/comparison.md").read_text()
+    assert "smallest p the sign-flip test can give is 0.5" in page
+    assert "- wide: augment.strength=2.0, augment.correction=False." in page
+    assert "wide" in capsys.readouterr().out
+
+
+def test_an_interrupted_comparison_continues_where_it_was(words, tmp_path, capsys, monkeypatch):
+    assert main([*words, str(tmp_path / "whole")]) == 0
+    saved, save = [], checkpoint.save
+
+    def stop(folder, task, position):
+        save(folder, task, position)
+        saved.append(folder.name)
+        if saved == ["baseline-seed0-1", "baseline-seed0-1", "iaa-seed0-1"]:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoint, "save", stop)
+    capsys.readouterr()
+    assert main([*words, str(tmp_path / "cut")]) == 130
+    assert not (tmp_path / "cut/iaa-seed0-1/metrics.json").exists()
+    before = (tmp_path / "cut/baseline-seed0-1/metrics.json").stat().st_mtime_ns
+
+    assert main([*words, str(tmp_path / "cut")]) == 0
+    assert saved.count("iaa-seed0-1") == 2  # one epoch before, one after
+    assert (tmp_path / "cut/baseline-seed0-1/metrics.json").stat().st_mtime_ns == before
+    assert scores(tmp_path / "cut") == scores(tmp_path / "whole")
+    assert len([path for path in (tmp_path / "cut").iterdir() if path.is_dir()]) == 4
+
+
+def test_more_seeds_add_to_what_is_there(words, tmp_path):
+    one = [*words, str(tmp_path / "out")]
+    one[one.index("--seeds") + 1] = "1"
+    assert main(one) == 0
+    before = scores(tmp_path / "out")
+    assert main([*words, str(tmp_path / "out")]) == 0
+    after = scores(tmp_path / "out")
+    assert {key: values[:1] for key, values in after.items()} == before
+    assert len(after["R@1", "iaa"]) == 2
+
+
+def test_runs_of_another_comparison_are_refused_before_any_work(words, tmp_path, capsys):
+    assert main([*words, str(tmp_path / "out")]) == 0
+    capsys.readouterr()
+    assert main([*words, str(tmp_path / "out"), "--augment.strength", "0.5"]) == 2
+    error = capsys.readouterr().err
+    assert "is a run of another comparison (augment.strength 0.5, not 0.8): give another --out" in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["car-ms"], "did you mean 'cars-ms'"),
+        (["emoji", "--arm", "x: augment.copis=2"], "did you mean '--augment.copies'"),
+        (["emoji", "--arm", "x: augment.copies=two"], "a value like 3, got 'augment.copies=two'"),
+        (["emoji", "--arm", "x: epochs.copies=2"], "there is no option --epochs.copies"),
+        (["emoji", "--arm", "x: augment.refresh=steam"], "did you mean 'stream'"),
+        (["emoji", "--arm", "x: augment.copies"], "a value like 3, got 'augment.copies'"),
+        (["emoji", "--arm", "augment.copies=2"], "an arm is written 'name: field=value, ...'"),
+        (["emoji", "--arm", "iaa: augment.copies=2"], "with a name of its own"),
+        (["emoji", "--augment.copies", "0"], "both arms would be the baseline"),
+        (["emoji", "--seeds", "0"], "seeds must be at least 1, got 0"),
+    ],
+)
+def test_mistakes_end_in_one_line(given, message, capsys):
+    assert main(["compare", *given]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_help_lists_the_presets(capsys):
+    with pytest.raises(SystemExit):
+        main(["compare", "--help"])
+    out = capsys.readouterr().out
+    assert "- cars-ms " in out
+    assert "--augment.copies" in out

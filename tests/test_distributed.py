@@ -1,0 +1,78 @@
+"""Two processes on gloo against one, over the same batches."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import runs
+from iaa.config import Augment, Config, Network, Optimizer, Split
+from iaa.train import train
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+TORCHRUN = [
+    "-m",
+    "torch.distributed.run",
+    "--standalone",
+    "--nproc-per-node",
+    "2",
+    "--no-python",
+    sys.executable,
+]
+
+
+def words(config: Config) -> list[str]:
+    """The configuration as words of the command line."""
+    found = []
+    for name, value in json.loads(config.to_json()).items():
+        for key, inner in value.items() if isinstance(value, dict) else [(None, value)]:
+            if isinstance(inner, list) or inner is None:
+                continue
+            flag = f"--{name}.{key}" if key else f"--{name}"
+            if isinstance(inner, bool):
+                found.append(flag if inner else f"--{name}.no-{key}")
+            else:
+                found += [flag, str(inner)]
+    return [word.replace("_", "-") if word.startswith("--") else word for word in found]
+
+
+@pytest.mark.parametrize(
+    ("start", "loss", "augment"),
+    [
+        ([*TORCHRUN, "-m", "iaa"], "multi_similarity", Augment(refresh_every=2, neighbors=3)),
+        (["-m", "iaa"], "norm_softmax", Augment(refresh="stream", neighbors=3)),
+    ],
+    ids=["torchrun", "devices"],
+)
+def test_two_processes_are_one_with_the_same_batches(tmp_path: Path, start, loss, augment):
+    def config(out: str, devices: int) -> Config:
+        return runs.tiny(
+            tmp_path / "data",
+            tmp_path / out,
+            loss=loss,
+            augment=augment,
+            devices=devices,
+            epochs=4,
+            network=Network(dim=8, freeze_bn=True),  # its statistics would differ between halves of a batch
+            optimizer=Optimizer(lr=1e-3),
+            split=Split(test_share=0.2, val_classes=0.25),
+        )
+
+    runs.pictures(tmp_path / "data")
+    two = config("two", 2)
+    line = [sys.executable, *start, "train", "--quiet", *words(two)]
+    done = subprocess.run(line, capture_output=True, text=True, env=ENVIRONMENT, timeout=120)
+    assert done.returncode == 0, done.stderr
+    alone, pair = train(config("one", 1), quiet=True), tmp_path / "two" / "run-1"
+    losses = [[row["loss"] for row in runs.steps(folder)] for folder in (alone, pair)]
+    assert len(losses[0]) > 8
+    torch.testing.assert_close(*losses, rtol=0, atol=1e-4)
+    for file in ("model", "statistics", "embeddings"):
+        first, second = (load_file(folder / f"{file}.safetensors") for folder in (alone, pair))
+        torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-4)
+    assert runs.lines(alone)[-1]["val"] == pytest.approx(runs.lines(pair)[-1]["val"])
