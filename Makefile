@@ -9,8 +9,8 @@ READY := $(VENV)/.ready
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
 
-run: $(READY)  ## set up, then run the main job on the embedded default
-	$(BIN)/python examples/with_pml.py
+run: $(READY)  ## set up, then train and measure the embedded default
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/iaa train
 
 test: $(READY)  ## set up, then run the tests
 	$(BIN)/python -m pytest -q

@@ -4,6 +4,8 @@ import pytest
 import torch
 from jaxtyping import config
 
+torch.set_num_threads(1)  # small tensors: on a busy machine threads wait for each other more than they bring
+
 
 @pytest.fixture(autouse=True)
 def same_random_numbers() -> None:

@@ -18,7 +18,7 @@ from iaa.train import train
 from iaa.vision import torchvision
 
 torchvision()
-import torchvision.transforms.v2  # noqa: E402, F401
+import torchvision.transforms.v2  # noqa: E402
 
 
 def stands_at(folder: Path) -> int:

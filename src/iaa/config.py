@@ -56,7 +56,7 @@ class Network:
     """Keep the statistics of batch normalisation as they are."""
     freeze_backbone: bool = False
     """Train the head alone."""
-    channels_last: bool = False
+    channels_last: bool = True
     """Keep channels last in memory, quicker on many machines."""
     compile: bool = False
     """Compile the network with torch.compile."""

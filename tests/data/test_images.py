@@ -12,7 +12,7 @@ from iaa.data import load
 from iaa.data.cache import PictureCache, free_memory
 from iaa.data.decode import UnreadablePicture
 from iaa.data.images import Pictures, loader, transform
-from iaa.data.sampler import BalancedSampler
+from iaa.data.sampler import BalancedSampler, Numbered
 from iaa.vision import torchvision
 
 CUB = next(
@@ -182,6 +182,22 @@ def test_batches_follow_the_balanced_sampler(tmp_path):
     batches = list(loader(pictures, batches=sampler, workers=0))
     assert len(batches) == len(sampler) == 2
     assert all(sorted(batch.labels.tolist()) == [0, 0, 1, 1, 2, 2] for batch in batches)
+
+
+def test_crops_and_flips_follow_the_numbers_whoever_loads(tmp_path):
+    paths, labels = some(tmp_path, number=12)
+
+    def images(epoch, workers, start=0):
+        torch.manual_seed(workers)  # must not matter
+        sampler = BalancedSampler(labels, classes=3, per_class=2)
+        sampler.set_epoch(epoch, start=start)
+        pictures = Pictures(paths, labels, small(True))
+        return [batch.images for batch in loader(pictures, batches=Numbered(sampler), workers=workers)]
+
+    first = images(0, workers=0)
+    assert all(map(torch.equal, first, images(0, workers=2)))
+    assert torch.equal(first[1], images(0, workers=0, start=1)[0])
+    assert not all(map(torch.equal, first, images(1, workers=0)))
 
 
 def test_wrong_arguments_are_named(tmp_path):

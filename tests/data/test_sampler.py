@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iaa.data.sampler import BalancedSampler, balanced_plan
+from iaa.data.sampler import BalancedSampler, Numbered, balanced_plan
 
 
 def long_tail(classes=60, seed=0):
@@ -135,3 +135,26 @@ def test_what_cannot_be_balanced_is_refused(labels, options, message):
 def test_a_rank_outside_the_world_is_refused():
     with pytest.raises(ValueError, match=r"rank must lie in \[0, 2\), got 2"):
         BalancedSampler([0, 1], classes=2, per_class=1, rank=2, world_size=2)
+
+
+def test_numbers_depend_on_seed_epoch_and_place_alone():
+    def numbered(*, rank=0, world_size=1, epoch=0, start=0, seed=0):
+        options = {"classes": 8 // world_size, "per_class": 3, "seed": seed}
+        sampler = BalancedSampler(long_tail(), **options, rank=rank, world_size=world_size)
+        sampler.set_epoch(epoch, start=start)
+        assert len(Numbered(sampler)) == len(sampler)
+        return list(Numbered(sampler))
+
+    whole = numbered()
+    assert [[row for row, _ in batch] for batch in whole] == list(
+        BalancedSampler(long_tail(), classes=8, per_class=3)
+    )
+    assert numbered(start=3) == whole[3:]
+    halves = zip(numbered(rank=0, world_size=2), numbered(rank=1, world_size=2), strict=True)
+    assert [first + second for first, second in halves] == whole
+    numbers = [number for batch in whole for _, number in batch]
+    for other in (numbered(epoch=1), numbered(seed=1)):
+        assert not set(numbers) & {number for batch in other for _, number in batch}
+    assert len(set(numbers)) == len(numbers)
+    bits = np.array([[number >> bit & 1 for bit in range(64)] for number in numbers])
+    assert abs(bits.mean(0) - 0.5).max() < 5 * 0.5 / len(numbers) ** 0.5

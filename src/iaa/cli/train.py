@@ -73,7 +73,7 @@ def _train(config: Config, default: Config, resume: Path | None, dry_run: bool, 
 def show(folder: Path) -> None:
     """The table at the end of a run, and where everything lies."""
     metrics = json.loads((folder / "metrics.json").read_text())
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = _console()
     parts = list(metrics["test"])
     paper = paper_row(load_config(folder))
     for part in parts:
@@ -95,11 +95,15 @@ def show(folder: Path) -> None:
     )
 
 
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else 120)
+
+
 def _show_facts(facts: dict[str, Any]) -> int:
     table = Table(show_header=False)
     for name, value in facts.items():
         table.add_row(name, str(value))
-    Console().print(table)
+    _console().print(table)
     return 0
 
 

@@ -14,6 +14,7 @@ from iaa.config import Augment, Config, Optimizer
 from iaa.data import Dataset
 from iaa.data.sampler import BalancedSampler
 from iaa.errors import need, unknown
+from iaa.losses import Baseline
 from iaa.losses import build as build_loss
 from iaa.training.sources import Batches, Source, open_source
 
@@ -78,6 +79,7 @@ def assemble(config: Config, fabric: "Fabric") -> Task:
         raise ValueError(
             f"batch.classes ({config.batch.classes}) must be a multiple of the {ranks} processes"
         )
+    _loss(config, 2, 2)  # a name that is wrong is told before any picture is read
     source, network = open_source(config)
     train = source.dataset.part("train")
     samples = source.training(train)
@@ -149,11 +151,15 @@ def rate(options: Optimizer, epoch: float, epochs: int) -> float:
     return (1 + math.cos(math.pi * epoch / epochs)) / 2 if options.schedule == "cosine" else 1.0
 
 
-def _criterion(config: Config, num_classes: int, dim: int) -> BoostedLoss:
+def _loss(config: Config, num_classes: int, dim: int) -> Baseline:
     try:
-        loss, miner = build_loss(config.loss, num_classes=num_classes, dim=dim, **config.loss_options)
+        return build_loss(config.loss, num_classes=num_classes, dim=dim, **config.loss_options)
     except TypeError as error:  # build names the loss itself; here an option has no place
         raise ValueError(f"loss_options do not fit {config.loss}: {error}") from error
+
+
+def _criterion(config: Config, num_classes: int, dim: int) -> BoostedLoss:
+    loss, miner = _loss(config, num_classes, dim)
     options = config.augment
     augment = augmentation(options, num_classes, dim)
     return BoostedLoss(loss, augment, miner, anchors=options.anchors, own_copies=options.own_copies)

@@ -1,0 +1,105 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import runs
+from iaa.cli import main
+from iaa.config import Run, load_config
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return runs.pictures(tmp_path_factory.mktemp("data"))
+
+
+def words(data, out):
+    run = ["--run.out", str(out), "--run.name", "run", "--run.logger", "none"]
+    small = ["--images.size", "16", "--images.workers", "0", "--network.dim", "8", "--epochs", "1"]
+    return ["--data", f"folder:{data}", *small, "--batch.classes", "4", "--augment.neighbors", "3", *run]
+
+
+def test_train_prints_a_table_and_the_run_can_be_evaluated(data, tmp_path, capsys):
+    assert main(["train", *words(data, tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert all(word in out for word in ("pixels", "untrained convnet", "trained", "R@1", "MAP@R"))
+    assert str(tmp_path / "run-1") in out
+    assert main(["evaluate", str(tmp_path / "run-1"), "--json"]) == 0
+    scored = json.loads(capsys.readouterr().out)["files"][0]["metrics"]
+    metrics = json.loads((tmp_path / "run-1" / "metrics.json").read_text())
+    assert scored["MAP@R"]["value"] == pytest.approx(metrics["test"]["test"]["MAP@R"])
+
+
+def test_quiet_prints_the_path_alone(data, tmp_path, capfd):
+    assert main(["train", "emoji", *words(data, tmp_path), "--quiet", "--augment.copies", "0"]) == 0
+    assert capfd.readouterr() == (f"{tmp_path / 'run-1'}\n", "")
+    assert load_config(tmp_path / "run-1").augment.copies == 0
+
+
+def test_a_dry_run_tells_what_is_coming_and_writes_nothing(data, tmp_path, capsys):
+    assert main(["train", *words(data, tmp_path), "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "48 training samples of 8 classes (6 to 6 each)" in out
+    assert all(word in out for word in ("parameters", "batches", "memory", "minutes for 1 epochs"))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (["cars-mss"], "the preset must be one of .* got 'cars-mss'"),
+        (["--augment.copy", "2"], "there is no option --augment.copy; did you mean '--augment.copies'"),
+        (["--loss", "tripplet"], "did you mean 'triplet'"),
+        (["--model", "convnett"], "did you mean 'convnet'"),
+        (["--data", "emojis"], "did you mean 'emoji'"),
+        (["--loss-options", "marginn", "2"], "loss_options do not fit multi_similarity: .*marginn"),
+        (["--resume", "nowhere"], "no configuration at nowhere/?"),
+        (["--resume", "nowhere", "--epochs", "3"], "leave the other options out"),
+        (["--network.hidden", "9"], "network.hidden belongs to heads on embeddings:FILE"),
+    ],
+)
+def test_mistakes_end_in_one_line(wrong, message, capsys, tmp_path):
+    import re
+
+    out = [] if wrong[0] in ("--resume", "cars-mss") else ["--run.out", str(tmp_path)]
+    assert main(["train", *wrong, *out]) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert re.search(message, error), error
+
+
+def test_help_lists_presets_and_groups(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["train", "--help"])
+    assert end.value.code == 0
+    out = capsys.readouterr().out
+    assert "Presets: emoji" in " ".join(out.split())
+    for group in ("split", "images", "network", "batch", "augment", "optimizer", "run"):
+        assert f"{group} options" in out
+
+
+def test_ctrl_c_leaves_a_checkpoint_to_go_on_from(data, tmp_path):
+    config = runs.tiny(data, tmp_path, epochs=5000, run=Run(out=str(tmp_path), name="run", logger="none"))
+    (tmp_path / "config.json").write_text(config.to_json())
+    script = """
+import sys
+import iaa.cli, iaa.cli.train, iaa.config
+iaa.cli.train.PRESETS["long"] = iaa.config.load_config(sys.argv[1])
+sys.exit(iaa.cli.main(["train", "long"]))
+"""
+    line = [sys.executable, "-c", script, str(tmp_path / "config.json")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        line, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as run:
+        while not (tmp_path / "run-1" / "checkpoint.safetensors").exists():
+            assert run.poll() is None, run.communicate()
+            time.sleep(0.01)
+        run.send_signal(signal.SIGINT)
+        _, error = run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert error.strip().splitlines()[-1] == f"stopped; go on with `iaa train --resume {tmp_path / 'run-1'}`"
+    assert "Traceback" not in error

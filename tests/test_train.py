@@ -1,0 +1,155 @@
+import importlib.metadata
+import json
+import logging
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import iaa
+import runs
+from iaa import models
+from iaa.config import Augment, Batch, Images, Network, Optimizer, Run, Split, load_config
+from iaa.train import train
+from iaa.training.assembly import rate
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return runs.pictures(tmp_path_factory.mktemp("data"))
+
+
+def test_a_run_leaves_everything(data, tmp_path):
+    config = runs.tiny(data, tmp_path, run=Run(out=str(tmp_path), name="run", logger="tensorboard"))
+    folder = train(config, quiet=True)
+    assert load_config(folder) == config
+    written = json.loads((folder / "surroundings.json").read_text())
+    assert written["seed"] == 0
+    assert written["versions"]["torch"] == importlib.metadata.version("torch")
+    assert list((folder / "tensorboard").iterdir())
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert list(metrics["table"]) == ["pixels (16 x 16)", "untrained convnet", "trained"]
+    found = iaa.Embeddings.load(folder / "embeddings.safetensors")
+    assert len(found) == 2 * 6
+    assert found.ids[0].endswith(".png")
+    assert iaa.score(found.z, found.labels) == pytest.approx(metrics["test"]["test"])
+    assert models.build("convnet", dim=8, size=16, weights=folder / "model.safetensors").loaded.missing == ()
+    augment = iaa.IAA(8, 8)
+    augment.load_state_dict(load_file(folder / "statistics.safetensors"))
+    assert augment.count.tolist() == [6.0] * 8
+    epochs = [row for row in runs.lines(folder) if "step" not in row]
+    assert [row["epoch"] for row in epochs] == [0, 1, 2]
+    assert [row["statistics_seconds"] > 0 for row in epochs] == [True, False, True]
+
+
+def test_no_run_is_overwritten_and_equal_seeds_give_equal_runs(data, tmp_path):
+    first, second = (train(runs.tiny(data, tmp_path, epochs=2), quiet=True) for _ in range(2))
+    assert (first.name, second.name) == ("run-1", "run-2")
+    weights = [load_file(folder / "model.safetensors") for folder in (first, second)]
+    assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
+    other = train(runs.tiny(data, tmp_path, epochs=2, seed=1), quiet=True)
+    assert not torch.equal(load_file(other / "model.safetensors")["head.weight"], weights[0]["head.weight"])
+
+
+def test_augmentation_begins_when_it_is_told_to_and_fades(data, tmp_path, monkeypatch):
+    strengths = []
+    original = iaa.IAA.forward
+    monkeypatch.setattr(
+        iaa.IAA, "forward", lambda self, *a, **k: strengths.append(self.strength) or original(self, *a, **k)
+    )
+    augment = Augment(start_epoch=1, strength=0.8, strength_decay=0.5, neighbors=3)
+    folder = train(runs.tiny(data, tmp_path, augment=augment), quiet=True)
+    shares = {row["epoch"]: row["synthetic_negatives"] for row in runs.steps(folder)}
+    assert shares[0] == 0
+    assert shares[1] > 0.3
+    assert sorted(set(strengths), reverse=True) == pytest.approx([0.6, 0.4])
+
+
+def test_the_best_epoch_is_chosen_by_held_out_classes(data, tmp_path):
+    config = runs.tiny(
+        data,
+        tmp_path,
+        split=Split(test_share=0.2, val_classes=0.25),
+        optimizer=Optimizer(lr=0.5),  # so that the first epoch is likely the best
+        run=Run(out=str(tmp_path), name="run", select="best", untrained=False, logger="none"),
+    )
+    folder = train(config, quiet=True)
+    val = [row["val"]["MAP@R"] for row in runs.lines(folder) if "val" in row]
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert metrics["epoch"] == val.index(max(val))
+    assert metrics["validation"]["MAP@R"] == max(val)
+    assert ("trained, last epoch" in metrics["table"]) == (metrics["epoch"] != 2)
+    best, chosen = (load_file(folder / f"{name}.safetensors") for name in ("best", "model"))
+    assert all(torch.equal(best[key], chosen[key]) for key in best)
+    assert metrics["train"] == {"samples": 36, "classes": 6}
+
+
+@pytest.mark.parametrize("hidden", [(), (16,)])
+def test_a_head_on_vectors_of_any_kind(tmp_path, hidden):
+    labels = torch.arange(30).repeat_interleave(6)
+    signal = torch.randn(30, 8)[labels]
+    z = torch.cat([signal + 0.5 * torch.randn(180, 8), 2 * torch.randn(180, 16)], dim=1)
+    iaa.Embeddings(z, labels, ids=[f"text {row}" for row in range(180)]).save(tmp_path / "vectors.npz")
+    config = runs.tiny(
+        tmp_path,
+        tmp_path,
+        data=f"embeddings:{tmp_path / 'vectors.npz'}",
+        network=Network(dim=16, hidden=hidden),
+        epochs=15,
+        batch=Batch(classes=8, per_class=4),
+        run=Run(out=str(tmp_path), logger="none"),
+        optimizer=Optimizer(lr=1e-2),
+    )
+    folder = train(config, quiet=True)
+    metrics = json.loads((folder / "metrics.json").read_text())
+    before, after = (metrics["table"][name]["test"]["MAP@R"] for name in ("vectors as given", "trained"))
+    assert after > before + 10
+    assert folder.name == "embeddings-multi_similarity-1"
+    assert iaa.Embeddings.load(folder / "embeddings.safetensors").ids[0].startswith("text ")
+
+
+def test_a_rate_that_is_far_too_high_ends_in_words(data, tmp_path):
+    config = runs.tiny(data, tmp_path, optimizer=Optimizer(name="sgd", lr=1e30))
+    with pytest.raises(ValueError, match=r"epoch \d, step \d: .*likely the learning rate \(1e\+30"):
+        train(config, quiet=True)
+
+
+def test_unreadable_pictures_are_left_out_on_request(tmp_path, caplog):
+    root = runs.pictures(tmp_path / "data")
+    (root / "c0" / "0.png").write_text("no picture")
+    (root / "c1" / "1.png").write_text("no picture")
+    with pytest.raises(ValueError, match="cannot read picture"):
+        train(runs.tiny(root, tmp_path), quiet=True)
+    config = runs.tiny(root, tmp_path, images=Images(size=16, workers=0, on_bad_image="skip"), epochs=1)
+    metrics = json.loads((train(config, quiet=True) / "metrics.json").read_text())
+    test = iaa.Embeddings.load(tmp_path / "run-1" / "embeddings.safetensors")
+    assert metrics["train"]["samples"] + len(test) == 58
+
+
+def test_mixed_precision_and_streams(data, tmp_path):
+    augment = Augment(refresh="stream", neighbors=3)
+    folder = train(runs.tiny(data, tmp_path, precision="bf16", augment=augment), quiet=True)
+    rows = [row for row in runs.lines(folder) if "step" not in row]
+    assert all(0 < row["statistics_seconds"] < row["seconds"] for row in rows)
+    assert runs.steps(folder)[0]["synthetic_negatives"] > 0
+
+
+def test_batches_of_single_pictures_are_warned_about(data, tmp_path, caplog):
+    caplog.set_level(logging.WARNING)
+    train(runs.tiny(data, tmp_path, batch=Batch(classes=4, per_class=1), epochs=1), quiet=True)
+    assert caplog.text.count("no class comes twice") == 1
+
+
+def test_rates():
+    steps = Optimizer(schedule="steps", drop_at=(40, 60), drop_by=0.2)
+    assert [rate(steps, epoch, 100) for epoch in (0, 39.9, 40, 60)] == pytest.approx([1, 1, 0.2, 0.04])
+    cosine = Optimizer(schedule="cosine", warmup_epochs=2)
+    assert [rate(cosine, epoch, 20) for epoch in (1, 10, 20)] == pytest.approx([0.5, 0.5, 0], abs=1e-9)
+    assert rate(Optimizer(schedule="constant"), 7, 10) == 1
+
+
+def test_either_a_configuration_or_a_run(tmp_path):
+    with pytest.raises(ValueError, match="give either"):
+        train()
+    with pytest.raises(FileNotFoundError, match="no configuration at"):
+        train(resume=tmp_path)
