@@ -144,8 +144,7 @@ def _describe(preset: str) -> str:
 
 def _log_to_stderr(quiet: bool) -> None:
     handler = RichHandler(console=Console(stderr=True), show_time=False, show_path=False, show_level=False)
-    logger = logging.getLogger("iaa")
-    logger.handlers = [handler]
-    logger.setLevel(logging.WARNING if quiet else logging.INFO)
+    logging.getLogger("iaa").handlers = [handler]
+    logging.getLogger("iaa.train").setLevel(logging.WARNING if quiet else logging.INFO)
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
