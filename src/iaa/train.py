@@ -1,5 +1,6 @@
 """Algorithm 1 of the paper, from the first line to the last: one run from data to a measured network."""
 
+import logging
 import random
 import time
 from pathlib import Path
@@ -20,6 +21,8 @@ from iaa.training.loggers import attach
 from iaa.training.progress import display
 from iaa.training.sources import Batches
 
+_log = logging.getLogger("iaa.train")
+
 
 def train(config: Config | None = None, *, resume: str | Path | None = None, quiet: bool = False) -> Path:
     """Train, measure, and leave everything in a run directory, whose path is returned.
@@ -36,8 +39,10 @@ def train(config: Config | None = None, *, resume: str | Path | None = None, qui
     folder = Path(fabric.broadcast(str(resume or runs.create(config)) if leads else ""))
     position = checkpoint.restore(folder, task) if resume else Position()
     tell_loggers = attach(config, folder, fabric)
-    health, validation, augment = Health(config), _validation(task), task.criterion.augment
+    health, validation, augment = Health(config, tells=leads), _validation(task), task.criterion.augment
     steps, first = len(task.sampler), position.epoch * len(task.sampler) + position.step
+    if leads:
+        _log.info("%s\n%s", task.describe(), folder)
     began = saved = time.monotonic()
     before = position.seconds
 

@@ -141,8 +141,7 @@ def _fields(kind: type[Any], prefix: str = "") -> set[str]:
 def log_to_stderr(quiet: bool) -> None:
     """What the package has to say, without decoration."""
     handler = RichHandler(console=Console(stderr=True), show_time=False, show_path=False, show_level=False)
-    logger = logging.getLogger("iaa")
-    logger.handlers = [handler]
-    logger.setLevel(logging.WARNING if quiet else logging.INFO)
+    logging.getLogger("iaa").handlers = [handler]
+    logging.getLogger("iaa.train").setLevel(logging.WARNING if quiet else logging.INFO)
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)

@@ -45,6 +45,12 @@ class Task:
     criterion: BoostedLoss
     optimizer: Any
 
+    def describe(self) -> str:
+        """What is trained on what, in two lines."""
+        samples, classes = len(self.train), len(self.train.class_sizes())
+        data = f"{self.config.data}: {samples:,} training samples of {classes:,} classes"
+        return f"{data}, {len(self.sampler)} steps an epoch\n{self.network.describe()}"  # type: ignore[operator]
+
     def put(self, images: Tensor) -> Tensor:
         """On the device, in the memory order that is wanted."""
         images = images.to(self.fabric.device, non_blocking=True)

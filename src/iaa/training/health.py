@@ -24,8 +24,8 @@ class NotFinite(ValueError):
 class Health:
     """Looks at every step; tells each kind of trouble once."""
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
+    def __init__(self, config: Config, *, tells: bool = True) -> None:
+        self.config, self.tells = config, tells
         self.told: set[str] = set()
 
     def embeddings(self, z: Float[Tensor, "B D"], labels: Int[Tensor, "B"], epoch: int, step: int) -> None:
@@ -66,6 +66,6 @@ class Health:
         return f"epoch {epoch}, step {step}"
 
     def _tell(self, kind: str, text: str) -> None:
-        if kind not in self.told:
+        if self.tells and kind not in self.told:
             self.told.add(kind)
             _log.warning(text)
