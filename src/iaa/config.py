@@ -181,7 +181,7 @@ class Config:
     soft_triple."""
     loss_options: dict[str, float] = field(default_factory=dict)
     """Numbers for the loss, such as: margin 0.1."""
-    epochs: int = 40
+    epochs: int = 20
     """Rounds over the training set."""
     seed: int = 0
     """Decides weights, batches, crops, noise and every random split."""
