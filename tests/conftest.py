@@ -5,7 +5,7 @@ import pytest
 import torch
 from jaxtyping import config
 
-# small tensors: on a busy machine threads wait for each other more than they bring; the same in other processes
+# on a busy machine threads wait for each other more than they bring; in other processes too
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"
 
