@@ -68,6 +68,7 @@ def test_two_processes_are_one_with_the_same_batches(tmp_path: Path, start, loss
     line = [sys.executable, *start, "train", "--quiet", *words(two)]
     done = subprocess.run(line, capture_output=True, text=True, env=ENVIRONMENT, timeout=120)
     assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{tmp_path / 'two' / 'run-1'}\n"  # by one of them
     alone, pair = train(config("one", 1), quiet=True), tmp_path / "two" / "run-1"
     losses = [[row["loss"] for row in runs.steps(folder)] for folder in (alone, pair)]
     assert len(losses[0]) > 8

@@ -59,10 +59,13 @@ def test_a_dry_run_tells_what_is_coming_and_writes_nothing(data, tmp_path, capsy
         (["--loss-options", "marginn", "2"], "loss_options do not fit multi_similarity: .*marginn"),
         (["--resume", "nowhere"], "no configuration at nowhere/?"),
         (["--resume", "nowhere", "--epochs", "3"], "leave the other options out"),
+        (["--accelerator", "cuda"], "accelerator cuda is not there: use auto or cpu"),
+        (["--accelerator", "cpu", "--precision", "16"], "precision 16 needs an accelerator: use bf16"),
         (["--network.hidden", "9"], "network.hidden belongs to heads on embeddings:FILE"),
     ],
 )
-def test_mistakes_end_in_one_line(wrong, message, capsys, tmp_path):
+def test_mistakes_end_in_one_line(wrong, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     import re
 
     out = [] if wrong[0] in ("--resume", "cars-mss") else ["--run.out", str(tmp_path)]

@@ -31,6 +31,7 @@ from iaa.provenance import (
     fingerprint,
 )
 from iaa.retrieval.parts import Parts
+from iaa.training.memory import keep_freed_memory
 
 
 def command(
@@ -83,6 +84,7 @@ def command(
     """
     targets = _targets(spec, out, split, test_size, root=root, seed=seed, test_share=test_share)
     where = resolve_device(device)
+    keep_freed_memory()
     torch.manual_seed(seed)
     network, source = _network(model, dim=dim, weights=weights, pretrained=pretrained, pool=pool, size=size)
     base = base_folder(spec, root, targets.values())

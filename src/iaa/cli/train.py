@@ -61,12 +61,11 @@ def _train(config: Config, default: Config, resume: Path | None, dry_run: bool, 
 
         return _show_facts(rehearse(config))
     from iaa.train import train
+    from iaa.training import together
 
     folder = train(None if resume else config, resume=resume, quiet=quiet)
-    if quiet:
-        print(folder)
-    elif (folder / "metrics.json").exists():
-        show(folder)
+    if together.leads():
+        print(folder) if quiet else show(folder)
     return 0
 
 
@@ -143,5 +142,3 @@ def log_to_stderr(quiet: bool) -> None:
     handler = RichHandler(console=Console(stderr=True), show_time=False, show_path=False, show_level=False)
     logging.getLogger("iaa").handlers = [handler]
     logging.getLogger("iaa.train").setLevel(logging.WARNING if quiet else logging.INFO)
-    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)

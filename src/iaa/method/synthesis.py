@@ -26,10 +26,8 @@ def synthesize(
     check_whole("copies", copies, least=0)
     if variance.shape != z.shape:
         raise ValueError(f"variance must have z's shape {tuple(z.shape)}, got {tuple(variance.shape)}")
-    noise = variance.new_empty(
-        (copies, *z.shape)
-    )  # randn takes no generator where a compiler varies the shape
-    noise.normal_(generator=generator)
+    # randn takes no generator where a compiler varies the shape
+    noise = variance.new_empty((copies, *z.shape)).normal_(generator=generator)
     return z + (noise * (strength * variance).sqrt()).to(z.dtype)  # Eq. 17
 
 

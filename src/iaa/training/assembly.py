@@ -1,5 +1,6 @@
 """From a configuration to the parts of a run: processes, data, network, loss, optimiser."""
 
+import logging
 import math
 import os
 from dataclasses import dataclass
@@ -63,6 +64,12 @@ def launch(config: Config) -> "Fabric":
     need("lightning_fabric", extra="train")
     from lightning_fabric import Fabric
 
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not there.get(config.accelerator, True):
+        raise ValueError(f"accelerator {config.accelerator} is not there: use auto or cpu")
+    if config.precision == "16" and (config.accelerator == "cpu" or not any(there.values())):
+        raise ValueError("precision 16 needs an accelerator: use bf16 on the CPU")
     devices, nodes = config.devices, 1
     if "TORCHELASTIC_RUN_ID" in os.environ:
         devices = int(os.environ["LOCAL_WORLD_SIZE"])

@@ -13,6 +13,11 @@ def active() -> bool:
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
+def leads() -> bool:
+    """Whether this is the rank that writes and prints."""
+    return not active() or dist.get_rank() == 0
+
+
 def gather(
     z: Float[Tensor, "B D"], labels: Int[Tensor, "B"]
 ) -> tuple[Float[Tensor, "N D"], Int[Tensor, "N"]]:
