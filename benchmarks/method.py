@@ -191,9 +191,9 @@ def main(names: list[str]) -> None:
     torch.manual_seed(0)
     former = HERE / "method.json"
     result = json.loads(former.read_text()) if former.exists() else {}
-    packages = ("torch", "pytorch-metric-learning", "faiss-cpu")
+    where = surroundings("torch", "pytorch-metric-learning", "faiss-cpu")
     for name in names or PARTS:
-        result[name] = {"what": PARTS[name].__doc__, **PARTS[name](), **surroundings(*packages)}
+        result[name] = {"what": PARTS[name].__doc__, **PARTS[name](), **where}
         print(json.dumps({name: result[name]}, indent=2))
         write("method", result)
 

@@ -1,10 +1,13 @@
+import os
 from collections.abc import Iterator
 
 import pytest
 import torch
 from jaxtyping import config
 
-torch.set_num_threads(1)  # small tensors: on a busy machine threads wait for each other more than they bring
+# on a busy machine threads wait for each other more than they bring; in other processes too
+torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"
 
 
 @pytest.fixture(autouse=True)
