@@ -98,16 +98,18 @@ def measure(contender: str, shape: str) -> dict:
 
 
 def million() -> dict:
-    """A million vectors of 128 dimensions: index built, all rows scored, recall against exact on a sample."""
+    """A million vectors of 128 dimensions in an index, 20,000 others ask; recall on a sample."""
     from iaa.retrieval.metrics import score_queries
 
     warnings.simplefilter("ignore")
-    rows, dim = 1_000_000, 128
-    z, labels = vectors(rows, 100_000, dim, noise=1.0)
+    rows, dim, asked = 1_000_000, 128, 20_000
+    z, labels = vectors(rows + asked, 100_000, dim, noise=1.0)
+    gallery = z[:rows], labels[:rows]
     before, start = reset_peak(), time.perf_counter()
-    result = score_queries(z, labels, depth=10, index="ivf")
+    result = score_queries(z[rows:], labels[rows:], gallery=gallery, depth=10, index="ivf")
     return {
         "rows": rows,
+        "queries": asked,
         "dim": dim,
         "index": "ivf",
         "seconds": time.perf_counter() - start,
@@ -220,8 +222,8 @@ def write_table(results: dict) -> None:
         recall = 100 * m["recall_at_10_against_exact_on_200"]
         lines += [
             "",
-            f'{m["rows"]:,} x {m["dim"]} through `index="{m["index"]}"`: built and every row scored in '
-            f"{m['seconds']:.0f} s, {recall:.1f} % of the true ten nearest found (200 sampled rows), "
+            f'{m["rows"]:,} x {m["dim"]} through `index="{m["index"]}"`: built and {m["queries"]:,} others '
+            f"asked in {m['seconds']:.0f} s, {recall:.1f} % of the true ten nearest found (200 sampled rows), "
             f"peak {m['peak_mib']:,.0f} MiB beyond the {m['vectors_mib']:,.0f} MiB of vectors.",
         ]
     for stage, value in results.items():
