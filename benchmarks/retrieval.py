@@ -223,7 +223,7 @@ def write_table(results: dict) -> None:
         lines += [
             "",
             f'{m["rows"]:,} x {m["dim"]} through `index="{m["index"]}"`: built and {m["queries"]:,} others '
-            f"asked in {m['seconds']:.0f} s, {recall:.1f} % of the true ten nearest found (200 sampled rows), "
+            f"asked in {m['seconds']:.0f} s, {recall:.1f} % of the true ten nearest found (200 rows), "
             f"peak {m['peak_mib']:,.0f} MiB beyond the {m['vectors_mib']:,.0f} MiB of vectors.",
         ]
     for stage, value in results.items():

@@ -144,7 +144,7 @@ def _approximate(
     cells = max(1, int(4 * len(lender) ** 0.5))
     quantizer = faiss.IndexFlatL2(rows.shape[1])
     index = faiss.IndexIVFFlat(quantizer, rows.shape[1], cells)
-    index.cp.niter, index.cp.max_points_per_centroid, index.cp.min_points_per_centroid = 10, 64, 1
+    index.cp.niter, index.cp.max_points_per_centroid, index.cp.min_points_per_centroid = 4, 32, 1
     index.train(rows.cpu().numpy())
     index.add(rows.cpu().numpy())
     index.nprobe = min(cells, 32)
