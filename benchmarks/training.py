@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from surroundings import HERE, surroundings, write
+from torch import Tensor
 
 from iaa.config import Augment, Batch, Config, Images, Network
 from iaa.train import _estimate
@@ -32,15 +33,22 @@ NETWORKS = {
 REFRESH_EVERY = 4
 
 
-def step(task: Task, batch: Any, *, stream: bool) -> float:
-    """CPU seconds of one step, without loading its pictures."""
+def step(task: Task, batch: Any) -> float:
+    """CPU seconds of one whole step, without loading its pictures."""
     begun = time.process_time()
     task.optimizer.zero_grad()
-    z = task.model(batch.images)
-    if stream:
-        task.criterion.augment.update(z.detach(), batch.labels)
-    task.fabric.backward(task.criterion(z, batch.labels))
+    task.fabric.backward(task.criterion(task.model(batch.images), batch.labels))
     task.optimizer.step()
+    return time.process_time() - begun
+
+
+def loss_part(task: Task, z: Tensor, labels: Tensor, *, stream: bool) -> float:
+    """CPU seconds of what differs between the kinds: statistics of the batch, synthetics, loss and gradient."""
+    leaf = z.detach().requires_grad_()
+    begun = time.process_time()
+    if stream:
+        task.criterion.augment.update(leaf.detach(), labels)
+    task.criterion(leaf, labels).backward()
     return time.process_time() - begun
 
 
@@ -52,15 +60,18 @@ def endless(task: Task) -> Iterator[Any]:
         epoch += 1
 
 
-def overhead(rounds: int = 6) -> dict[str, Any]:
-    """A step with augmentation over one without; a pass's seconds are spread over the steps it serves."""
+def overhead(rounds: int = 40) -> dict[str, Any]:
+    """What augmentation adds to a step without it; a pass's seconds are spread over the steps it serves.
+
+    Whole steps vary by more than that, so the part that differs is timed by itself, by turns.
+    """
     found: dict[str, Any] = {}
+    kinds = {
+        "baseline": Augment(copies=0),
+        "stream": Augment(refresh="stream"),
+        "pass": Augment(refresh="pass", refresh_every=REFRESH_EVERY),
+    }
     for name, config in NETWORKS.items():
-        kinds = {
-            "baseline": Augment(copies=0),
-            "stream": Augment(refresh="stream"),
-            "pass": Augment(refresh="pass", refresh_every=REFRESH_EVERY),
-        }
         tasks = {}
         for kind, augment in kinds.items():
             one = replace(config, augment=augment, batch=Batch(classes=32, per_class=4), accelerator="cpu")
@@ -68,20 +79,24 @@ def overhead(rounds: int = 6) -> dict[str, Any]:
         begun = time.process_time()
         _estimate(tasks["pass"])
         statistics = time.process_time() - begun
-        times: dict[str, list[float]] = {kind: [] for kind in kinds}
         batches = endless(tasks["baseline"])
-        for _ in range(rounds + 1):
-            batch = next(batches)
+        whole = min(step(tasks["baseline"], next(batches)) for _ in range(5))
+        batch = next(batches)
+        with torch.no_grad():
+            z = tasks["baseline"].network(batch.images)
+        times: dict[str, list[float]] = {kind: [] for kind in kinds}
+        for _ in range(rounds):
             for kind, task in tasks.items():
-                times[kind].append(step(task, batch, stream=kind == "stream"))
+                times[kind].append(loss_part(task, z, batch.labels, stream=kind == "stream"))
         best = {kind: min(taken[1:]) for kind, taken in times.items()}
+        added = {kind: best[kind] - best["baseline"] for kind in ("stream", "pass")}
         steps = len(tasks["pass"].sampler) * REFRESH_EVERY
-        pass_total = best["pass"] + statistics / steps
         found[name] = {
-            "stream over baseline": best["stream"] / best["baseline"],
-            "pass over baseline": pass_total / best["baseline"],
-            "pass over baseline, statistics aside": best["pass"] / best["baseline"],
-            "CPU seconds a step": best,
+            "stream over baseline": 1 + added["stream"] / whole,
+            "pass over baseline": 1 + (added["pass"] + statistics / steps) / whole,
+            "pass over baseline, statistics aside": 1 + added["pass"] / whole,
+            "CPU seconds of a baseline step": whole,
+            "CPU seconds of the part that differs": best,
             "CPU seconds of a pass": statistics,
             "steps between passes": steps,
         }
@@ -98,7 +113,7 @@ def memory_probe(keep: bool) -> None:
     for _ in range(12):
         batch = next(batches)
         begun = time.perf_counter()
-        step(task, batch, stream=False)
+        step(task, batch)
         taken.append(time.perf_counter() - begun)
     print(json.dumps(min(taken[2:])))
 
