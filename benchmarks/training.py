@@ -43,7 +43,7 @@ def step(task: Task, batch: Any) -> float:
 
 
 def loss_part(task: Task, z: Tensor, labels: Tensor, *, stream: bool) -> float:
-    """CPU seconds of what differs between the kinds: statistics of the batch, synthetics, loss and gradient."""
+    """CPU seconds of what differs between the kinds: batch statistics, synthetics, loss, gradient."""
     leaf = z.detach().requires_grad_()
     begun = time.process_time()
     if stream:
