@@ -76,13 +76,17 @@ def held_out(
         )
         errors = torch.stack([(one - truth).double().square().sum(1) for one in estimates])
         closer = (errors[2] < errors[0]).double().mean()
-        found.append(torch.cat([errors.sum(1) / truth.double().square().sum().clamp(min=1e-30), closer[None]]))
+        found.append(
+            torch.cat([errors.sum(1) / truth.double().square().sum().clamp(min=1e-30), closer[None]])
+        )
     own, neighbors, corrected, overall, share = torch.stack(found).mean(0).tolist()
     samples = float((count[scored] + 1).div(2, rounding_mode="floor").double().median())
     return HeldOut(len(scored), samples, own, neighbors, corrected, overall, share)
 
 
-def _first_half(labels: Int[Tensor, "N"], count: Int[Tensor, "C"], generator: torch.Generator) -> Bool[Tensor, "N"]:
+def _first_half(
+    labels: Int[Tensor, "N"], count: Int[Tensor, "C"], generator: torch.Generator
+) -> Bool[Tensor, "N"]:
     """Every other sample of each class in random order, the larger half; all of a class too small to cut."""
     shuffled = torch.randperm(len(labels), generator=generator).to(labels.device)
     order = shuffled[labels[shuffled].argsort(stable=True)]

@@ -15,7 +15,7 @@ from iaa.retrieval.knn import knn
 BLOCK = 2**22
 """Numbers held at a time."""
 FLOOR = 0.01
-"""Least variance of a class in a dimension, as a share of the global one: a few equal values prove nothing."""
+"""Least variance of a class in a dimension, as a share of the global one: few equal values prove nothing."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def explain(
 
     Leaving out is in closed form: mean (n m - z) / (n - 1), variance n / (n - 1) (v - (z - m)^2 / (n - 1)),
     corrected with the weight of n - 1 samples; what neighbours lend stays that of the whole class. Others are
-    the ``candidates`` classes with the nearest means. A predicted sample's variance counts the mean's own error.
+    the ``candidates`` classes with the nearest means. Variances count the error of the mean itself.
     """
     z = z.to(stats.mean.dtype)
     overall = global_variance(stats)
@@ -101,7 +101,12 @@ def explain(
 
 
 def suspects(
-    explained: Explained, labels: Int[Tensor, "N"], known: Tensor, named: list[str], ids: list[str], shown: int
+    explained: Explained,
+    labels: Int[Tensor, "N"],
+    known: Tensor,
+    named: list[str],
+    ids: list[str],
+    shown: int,
 ) -> tuple[Suspect, ...]:
     """The samples with most evidence against their label; ``known`` and ``named`` by position of a class."""
     evidence = explained.evidence.nan_to_num(-torch.inf)
