@@ -130,10 +130,10 @@ def test_mining_of_a_run(run, tmp_path, capsys):
     assert all(0 < float(row["synthetic negatives"]) < 1 for row in rows)
 
 
-def test_cost_of_a_run(run, capsys):
+def test_cost_of_a_run(run, capfd):
     before = sorted(path.name for path in run.iterdir())
     assert main(["analyze", "cost", str(run), "--copies", "0", "2", "--rounds", "2", "--json"]) == 0
-    printed = capsys.readouterr()
+    printed = capfd.readouterr()
     assert printed.err == ""
     found = json.loads(printed.out)
     assert [one["copies"] for one in found["steps"]] == [0, 2]
@@ -141,7 +141,7 @@ def test_cost_of_a_run(run, capsys):
     assert any("reading pictures is not counted" in words for words in found["what"])
     assert sorted(path.name for path in run.iterdir()) == before
     assert main(["analyze", "cost", str(run), "--copies", "0", "1", "--rounds", "1"]) == 0
-    assert "more time" in capsys.readouterr().out
+    assert "more time" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(
