@@ -121,7 +121,7 @@ def correlation(
     values = coefficients(kept, metrics, tick=lambda done: tick(0.8 * done))
     single = values[metrics.index(PAPER)]
     shape = float(coefficients(_without_scale(kept), [PAPER])[0].nanmean())
-    dealt = permutations(kept, draws=draws, seed=seed)
+    dealt = permutations(stats.take(_even(taken, COMPARED)), draws=draws, seed=seed)
     tick(0.9)
     splits = 5 if len(large) <= COMPARED else 1  # over so many classes chance averages out
     halves = held_out(z, inverse, num_classes=len(known), splits=splits, seed=seed, **correction)
