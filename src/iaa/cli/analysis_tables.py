@@ -151,8 +151,8 @@ def cost(found: Cost) -> Shown:
     words = [
         f"Statistics: {found.statistics_seconds:.2f} s; the pass before them: {found.pass_seconds:.1f} s; "
         f"an epoch of steps with the most copies: {found.epoch_seconds:.1f} s.",
-        f"Medians of {found.rounds} steps each, taking turns; percent over the first row, of time by the quickest "
-        "step. Where quartiles lie far apart, other programs kept the machine busy.",
+        f"Medians of {found.rounds} steps each, taking turns; percent over the first row, of time by "
+        "the quickest step. Where quartiles lie far apart, other programs kept the machine busy.",
         *found.what,
     ]
     return Shown([Sheet("cost", "cost of synthetics", head, rows, None, formats)], words)
