@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-
 from iaa.method.gaussians import ClassStats
 
 
