@@ -3,6 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+
+from iaa.method.checks import check_whole
+from iaa.method.correction import correction_weight, global_variance
 from iaa.method.gaussians import ClassStats
 
 
@@ -43,13 +47,36 @@ class Weights:
     curves: tuple[WeightCurve, ...]
 
 
-def variety(stats: ClassStats, *, p: float = 2) -> Variety:
-    """Distance of each class's variance to the global one (Eq. 10, 14), and what chance would give."""
-    raise NotImplementedError
+def variety(stats: ClassStats, *, labels: Sequence[int] | None = None) -> Variety:
+    """Distance of each class's variance to the global one (Eq. 10, 14), and what chance would give.
+
+    For normal samples a variance estimated from n of them strays from the true one, squared and on average,
+    by (2 n - 1) / n^2 times its square. ``labels`` name the classes; their positions if not given.
+    """
+    kept = (stats.count >= 2).nonzero().flatten()
+    overall = global_variance(stats).double()
+    length = overall.norm().clamp(min=1e-30)
+    n = stats.count[kept].double()
+    distance = (stats.variance[kept].double() - overall).norm(dim=1) / length
+    expected = (2 * n - 1).sqrt() / n
+    called = torch.arange(len(stats.count)) if labels is None else torch.as_tensor(labels)
+    return Variety(
+        labels=tuple(called[kept.cpu()].tolist()),
+        count=tuple(int(one) for one in n.tolist()),
+        distance=tuple(distance.tolist()),
+        expected=tuple(expected.tolist()),
+        left_out=len(stats.count) - len(kept),
+    )
 
 
 def weights(
     *, falloffs: Sequence[float] = (0.01, 0.05, 0.1, 0.5, 1.0), few: float = 40, most: int = 60
 ) -> Weights:
     """alpha for classes of 1 to ``most`` samples, a curve for every falloff (Eq. 16)."""
-    raise NotImplementedError
+    check_whole("most", most, least=1)
+    count = torch.arange(1, most + 1)
+    curves = tuple(
+        WeightCurve(falloff, tuple(correction_weight(count.double(), falloff=falloff, few=few).tolist()))
+        for falloff in falloffs
+    )
+    return Weights(tuple(count.tolist()), few, curves)

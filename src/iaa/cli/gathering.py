@@ -176,7 +176,9 @@ def _shows(one: Findings) -> bool:
     return any(one.pictures.path(id) is not None for id in some)
 
 
-def _attempt(one: Findings, what: str, work: Callable[..., Found], *args: Any, **options: Any) -> Found | None:
+def _attempt(
+    one: Findings, what: str, work: Callable[..., Found], *args: Any, **options: Any
+) -> Found | None:
     """A result, or None and the reason; only what a user can understand is caught."""
     try:
         return work(*args, **options)
