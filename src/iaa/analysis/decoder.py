@@ -66,7 +66,7 @@ class Decoded:
     """Pictures that the decoder learned from."""
     held_out: int
     explained: float
-    """Share of the variance of held-out pictures' pixels that it explains: 1 is perfect, 0 the mean picture."""
+    """Share of the variance of held-out pixels that it explains: 1 is perfect, 0 the mean picture."""
     epochs: int
     ids: Sequence[str] = ()
     names: Sequence[str] = ()

@@ -126,7 +126,15 @@ def _analyse(one: Findings, wishes: Wishes) -> None:
     correction["scale"] = None if options.scale == "raw" else options.scale
     seed = wishes.seed
     one.correlation = _attempt(
-        one, "Can classes lend to each other?", correlation, z, labels, names=names, seed=seed, **correction
+        one,
+        "Can classes lend to each other?",
+        correlation,
+        z,
+        labels,
+        names=names,
+        draws=199,
+        seed=seed,
+        **correction,
     )
     one.similarity = _attempt(one, "Similarities of pairs", similarity, z, labels, name=one.name)
     one.atlas = _attempt(one, "Classes", atlas, z, labels, ids=one.data.ids, names=names, **correction)
@@ -156,7 +164,8 @@ def _analyse(one: Findings, wishes: Wishes) -> None:
 def _look(one: Findings, first: Findings, found: Evaluation, wishes: Wishes) -> None:
     if not _shows(one):
         one.missing["What is found"] = (
-            f"the pictures are not there, such as {one.data.ids[0]!r}; `--pictures FOLDER` says where they lie"
+            f"the pictures are not there, such as {one.data.ids[0]!r}; "
+            "`iaa report … --pictures FOLDER` says where they lie"
         )
         return
     place = {id: row for row, id in enumerate(one.data.ids)}

@@ -49,7 +49,12 @@ def command(
 
 
 def write_report(
-    runs: tuple[Path, ...], target: Path, wishes: Wishes, *, figures: Path | None = None, quiet: bool = False
+    runs: tuple[Path, ...],
+    target: Path,
+    wishes: Wishes | None = None,
+    *,
+    figures: Path | None = None,
+    quiet: bool = False,
 ) -> list[Path]:
     """Gather, draw and write; the files that were written, the page first."""
     from iaa.errors import need
@@ -61,7 +66,7 @@ def write_report(
         need(package, extra="report")
     began = time.monotonic()
     with _progress(quiet) as say:
-        every = gather(runs, wishes, say)
+        every = gather(runs, wishes or Wishes(), say)
         say("drawing")
         page = compose(every, made=_made())
         text = render(page)

@@ -75,6 +75,7 @@ def tsne(
                 axes.scatter(*points.T, s=size, color=colour, linewidths=0, alpha=0.85, label=name)
             axes.set(xticks=[], yticks=[], xlim=_limits(found, 0), ylim=_limits(found, 1))
             axes.grid(False)
+            axes.spines[:].set_visible(False)
             if len(parts) > 1:
                 axes.set_title(part, fontsize=9.5, color=MUTED, loc="left")
             if part == parts[0]:

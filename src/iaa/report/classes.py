@@ -3,7 +3,7 @@
 from typing import Any
 
 from iaa.analysis.atlas import ClassRow
-from iaa.report.blocks import Atlas, Strip, Strips, Tile
+from iaa.report.blocks import Atlas, Cell, Strip, Strips, Table, Tile
 from iaa.report.findings import Findings
 from iaa.report.pictures import sprite
 
@@ -63,28 +63,33 @@ def atlas(one: Findings) -> Atlas | None:
     return Atlas(one.name, data)
 
 
-def suspects(one: Findings, *, shown: int = 12) -> Strips | None:
-    """Samples that another class explains better than their own, beside a picture of each."""
+def suspects(one: Findings, *, shown: int = 12) -> Strips | Table | None:
+    """Samples that another class explains better than their own; with pictures where there are any."""
     if one.atlas is None or not one.atlas.suspects:
         return None
-    first = _first(one)
+    first, found = _first(one), one.atlas.suspects[:shown]
+    title = "Labels worth a look"
+    words = (
+        "Samples whose embedding another class explains better than their own class does without them, most "
+        "suspicious first. A hint for the eye, no proof: a poor embedding looks the same as a wrong label."
+    )
+    if one.typical is None:  # no pictures
+        rows = [
+            (Cell(suspect.id), Cell(suspect.name), Cell(suspect.other_name), Cell(f"{suspect.evidence:.2f}"))
+            for suspect in found
+        ]
+        return Table(title, ("sample", "labelled", "nearer to", "evidence, nats"), tuple(rows), (words,))
 
-    def example(label: int, name: str, frame: str) -> Tile:
-        return Tile(one.pictures.uri(first[label]) if label in first else None, name, frame)
+    def example(label: int, name: str, note: str) -> Tile:
+        return Tile(one.pictures.uri(first[label]) if label in first else None, name, note=note)
 
     strips = []
-    for suspect in one.atlas.suspects[:shown]:
+    for suspect in found:
         sample = Tile(one.pictures.uri(suspect.id), suspect.id.rpartition("/")[2], "query")
-        own = example(suspect.label, suspect.name, "")
-        other = example(suspect.other_label, suspect.other_name, "")
-        rows = ((f"labelled {suspect.name}", (own,)), (f"nearer to {suspect.other_name}", (other,)))
-        strips.append(Strip(sample, rows))
-    words = (
-        f"The {len(strips)} most suspicious of {len(one.atlas.suspects)} samples listed: another class explains their "
-        "embedding better than their own does without them. A hint for the eye, no proof; a poor embedding looks "
-        "the same as a wrong label."
-    )
-    return Strips("Labels worth a look", words, tuple(strips), small=True)
+        own = example(suspect.label, suspect.name, "labelled")
+        other = example(suspect.other_label, suspect.other_name, "nearer to")
+        strips.append(Strip(sample, (("", (own, other)),)))
+    return Strips(title, words, tuple(strips), small=True)
 
 
 def _first(one: Findings) -> dict[int, str]:

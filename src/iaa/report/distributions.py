@@ -92,16 +92,16 @@ def similarity(results: Sequence[Similarity], path: str | Path | None = None) ->
                 axes.set_title(named(one.name), fontsize=9, color=MUTED, loc="left")
         every[0].set_ylabel("share of pairs, %")
         legend(every[0], loc="best")
-    told = "; ".join(f"{_of(one)}overlap {one.overlap:.2f}, d′ {one.d_prime:.2f}" for one in results)
+    told = "; ".join(f"{_of(one, results)}overlap {one.overlap:.2f}, d′ {one.d_prime:.2f}" for one in results)
     alt = f"Histograms of the similarities of positive and negative pairs: {told}."
-    words = f"All pairs, each kind adding up to 100 %. {told[0].upper()}{told[1:]}."
+    words = f"All pairs, each kind adding up to 100 %; {told}."
     return Drawing("similarity", figure, "Pairs apart", alt, words).at(path)
 
 
 def _about(curve: Curve) -> str:
     who = "Average over classes" if curve.label is None else curve.name
-    return f"{named(who, 24)}: {curve.coefficient:.2f}"
+    return f"{named(who, 24)}: {curve.coefficient + 0.0:.2f}"
 
 
-def _of(one: Similarity) -> str:
-    return f"{one.name}: " if one.name else ""
+def _of(one: Similarity, results: Sequence[Similarity]) -> str:
+    return f"{one.name}: " if one.name and len(results) > 1 else ""

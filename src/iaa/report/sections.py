@@ -1,6 +1,7 @@
 """The sections of a page, each from the findings of all runs; what has nothing to show is None."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from iaa.report import classes, figures, strips
 from iaa.report.blocks import Block, Cell, Figures, Section, Table, Words
@@ -61,7 +62,8 @@ def correlation(every: Sequence[Findings]) -> Section | None:
         who = f"{one.name}: " if len(every) > 1 else ""
         blocks.append(Words(who + verdict.text, verdict.rests_on, level))
         curves = [found.average, *found.examples]
-        blocks.append(Figures(tuple(figures.correlation(found, curves=[curve]) for curve in curves)))
+        drawn = [figures.correlation(found, curves=[curve]) for curve in curves]
+        blocks.append(Figures((drawn[0], *(replace(one, caption="") for one in drawn[1:]))))
         blocks.append(_coefficients(one))
         more = [figures.variety(one.variety)] if one.variety else []
         more += [figures.weights(one.weights)] if one.weights else []
@@ -70,8 +72,8 @@ def correlation(every: Sequence[Findings]) -> Section | None:
     if not blocks:
         return None
     lead = (
-        "Neighbour correction rests on one premise: classes whose means lie close vary in similar ways. Here it is "
-        "put to the test on this data."
+        "Neighbour correction rests on one premise: classes whose means lie close vary in similar ways. "
+        "Here it is put to the test on this data."
     )
     return Section("correlation", "Can classes lend to each other?", lead, blocks)
 
@@ -88,7 +90,7 @@ def _coefficients(one: Findings) -> Table:
         )
         for squared, root in pairs
     )
-    note = f"{found.classes:,} classes with more than {found.min_samples} samples; mean over classes."
+    note = f"{found.classes:,} classes of {found.min_samples} samples or more; mean over classes."
     return Table("Spearman coefficients by metric", ("", *(f"p = {p:g}" for p in powers)), rows, (note,))
 
 
@@ -97,6 +99,8 @@ def space(every: Sequence[Findings]) -> Section | None:
     blocks: list[Block] = []
     pairs = [one.similarity for one in every if one.similarity]
     first = [figures.similarity([one]) for one in pairs]
+    if len(pairs) > 1:
+        first = [replace(drawn, title=one.name) for drawn, one in zip(first, pairs, strict=True)]
     if first:
         blocks.append(Figures(tuple(first)))
     for one in every:

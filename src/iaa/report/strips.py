@@ -68,9 +68,10 @@ def real_neighbours(one: Findings, *, shown: int = 6) -> Strips | None:
         strips.append(Strip(sample, (("", tuple(tiles)),)))
     synthetic, real = around.agreement()
     words = (
-        f"Left a sample, right the real picture nearest to each of {around.z.shape[1]} synthetics drawn around it, "
-        f"the sample itself left out. Of {len(around.rows):,} samples, {100 * synthetic:.0f} % of the synthetics "
-        f"have a picture of their own class nearest; of the samples themselves, {100 * real:.0f} %."
+        f"Left a sample, right the real picture nearest to each of {around.z.shape[1]} synthetics drawn "
+        f"around it, the sample itself left out. Around {len(around.rows):,} samples, "
+        f"{100 * synthetic:.0f} % of the synthetics have a picture of their own class nearest; of the "
+        f"samples themselves, {100 * real:.0f} % do."
     )
     return Strips("Nearest real pictures", words, tuple(strips))
 
@@ -90,10 +91,10 @@ def decoded(one: Findings) -> Strips | None:
     words = (
         "Left a picture the decoder has not seen, then its reconstruction, then synthetics drawn around its "
         f"embedding. The decoder learned from {found.seen:,} pictures in {found.epochs} epochs and explains "
-        f"{100 * found.explained:.0f} % of the variance of {found.held_out:,} held-out pictures: what it blurs, "
-        "the embedding leaves open or the decoder has not learned."
+        f"{100 * found.explained:.0f} % of the variance of {found.held_out:,} held-out pictures: what it "
+        "blurs, the embedding leaves open or the decoder has not learned."
     )
-    return Strips("Decoded to pixels", words, tuple(strips), small=True)
+    return Strips("Decoded to pixels", words, tuple(strips))
 
 
 def sheet(strips: Strips, path: str | Path, *, side: int = 112) -> Path:

@@ -97,8 +97,8 @@ def _setting(scores: Scores) -> str:
 
 def _how(every: Sequence[Findings], here: Sequence[Findings]) -> list[str]:
     notes = [
-        "Small numbers are 95 % intervals by bootstrap over classes: how far the score might be off for other "
-        "classes of this kind, with the same weights."
+        "Small numbers are 95 % intervals by bootstrap over classes: how far the score might be off for "
+        "other classes of this kind, with the same weights."
     ]
     if any(one.against_first for one in here):
         notes.append(

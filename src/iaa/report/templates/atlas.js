@@ -46,9 +46,14 @@
         if (examples[place] >= 0) made.append(picture(examples[place], ""));
         made.append(node("span", value, "name"));
       } else if (kind === "lenders") {
-        made.append(...value.flatMap(([other, share], at) => [
-          at ? " " : "", node("span", `${rows[other][0]} ${(100 * share).toFixed(0)} %`, "lender"),
-        ]));
+        made.append(...value.map(([other, share]) => {
+          const words = `${(100 * share).toFixed(0)} %`;
+          const lender = node("span", undefined, "lender");
+          lender.title = `${rows[other][0]}: ${words}`;
+          if (examples[other] >= 0) lender.append(picture(examples[other], rows[other][0]), words);
+          else lender.append(`${rows[other][0]} ${words}`);
+          return lender;
+        }));
       } else if (kind === "pictures") {
         made.append(...value.map((at) => picture(at, `far out in ${rows[place][0]}`)));
       } else {
