@@ -89,8 +89,8 @@ def command(
     target = out or (path / DECODED if path.is_dir() else path.with_name(DECODED))
     decoder.save(made, target)
     print(
-        f"{made.seen:,} pictures learned in {time.monotonic() - began:.0f} s; of {made.held_out:,} others the "
-        f"decoder explains {100 * made.explained:.0f} % of the pixels' variance",
+        f"{made.seen:,} pictures learned in {time.monotonic() - began:.0f} s; of {made.held_out:,} others "
+        f"the decoder explains {100 * made.explained:.0f} % of the pixels' variance",
         file=sys.stderr,
     )
     print(target)
