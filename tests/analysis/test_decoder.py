@@ -22,7 +22,12 @@ def found():
     torch.manual_seed(0)
     z, labels, pictures, augment = world()
     ticks = []
-    return decode(z, labels, pictures, augment, shown=4, copies=2, epochs=30, tick=ticks.append), ticks, z, pictures
+    return (
+        decode(z, labels, pictures, augment, shown=4, copies=2, epochs=30, tick=ticks.append),
+        ticks,
+        z,
+        pictures,
+    )
 
 
 def test_a_decoder_learns_what_embeddings_say_of_pictures(found):
@@ -73,7 +78,9 @@ def test_other_files_are_refused(tmp_path):
         load(tmp_path / "other.safetensors")
 
 
-@pytest.mark.parametrize(("number", "side", "message"), [(5, 8, "10 pictures or more"), (20, 10, "multiple of 4")])
+@pytest.mark.parametrize(
+    ("number", "side", "message"), [(5, 8, "10 pictures or more"), (20, 10, "multiple of 4")]
+)
 def test_what_cannot_be_decoded_is_said(number, side, message):
     z, labels, pictures, augment = world(number, side=side)
     with pytest.raises(ValueError, match=message):

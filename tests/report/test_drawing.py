@@ -17,7 +17,9 @@ def drawn(name="line", label="a", colour=SERIES[0]):
 
 
 def words(svg):
-    return ["".join(node.itertext()) for node in ElementTree.fromstring(svg).iter() if node.tag.endswith("text")]
+    return [
+        "".join(node.itertext()) for node in ElementTree.fromstring(svg).iter() if node.tag.endswith("text")
+    ]
 
 
 def test_a_page_gets_colours_as_variables_and_no_size():
@@ -39,7 +41,9 @@ def test_two_figures_of_a_page_share_no_id():
     assert used <= set(re.findall(r'\bid="([^"]+)"', svg))
 
 
-@pytest.mark.parametrize("name", ["<script>alert(1)</script>", "$a^{", "$x$ and $y$", "_low", "\\$", "日本", "a & b"])
+@pytest.mark.parametrize(
+    "name", ["<script>alert(1)</script>", "$a^{", "$x$ and $y$", "_low", "\\$", "日本", "a & b"]
+)
 def test_any_name_is_shown_as_it_is(name):
     assert name in [word.replace("\u200b", "") for word in words(drawn(label=name).svg(1))]
 
@@ -57,5 +61,7 @@ def test_files_are_on_white_and_the_same_every_time(tmp_path):
 
 
 def test_other_endings_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="the figure's ending must be one of '.svg', '.png', '.pdf'; got '.gif'"):
+    with pytest.raises(
+        ValueError, match=r"the figure's ending must be one of '.svg', '.png', '.pdf'; got '.gif'"
+    ):
         drawn().save(tmp_path / "line.gif")

@@ -16,7 +16,9 @@ def folder(tmp_path):
 
 
 def opened(uri):
-    return np.array(Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2]))).convert("RGB")).astype(int)
+    return np.array(Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2]))).convert("RGB")).astype(
+        int
+    )
 
 
 def test_pictures_are_found_by_path_or_below_a_folder(folder):

@@ -10,12 +10,21 @@ def lines(*rows):
 
 
 def end(epoch, loss, **more):
-    return {"epoch": epoch, "loss": loss, "seconds": 1.0, "statistics_seconds": 0.1, "images_per_second": 9.0, **more}
+    return {
+        "epoch": epoch,
+        "loss": loss,
+        "seconds": 1.0,
+        "statistics_seconds": 0.1,
+        "images_per_second": 9.0,
+        **more,
+    }
 
 
 def test_the_last_word_on_an_epoch_counts():
     step = {"epoch": 0, "step": 0}
-    log = read_log("run", lines({**step, "loss": 9.0}, end(0, 9.0), {**step, "loss": 5.0}, end(0, 5.0, val={"R@1": 1.0})))
+    log = read_log(
+        "run", lines({**step, "loss": 9.0}, end(0, 9.0), {**step, "loss": 5.0}, end(0, 5.0, val={"R@1": 1.0}))
+    )
     assert (log.losses, log.step_losses, log.epochs) == ([5.0], [5.0], [1])
     assert log.validation == [(1, {"R@1": 1.0})]
 

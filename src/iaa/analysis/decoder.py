@@ -77,7 +77,7 @@ def learn(
     z: Float[Tensor, "n d"],
     pictures: UInt8[Tensor, "n 3 h w"],
     *,
-    epochs: int = 40,
+    epochs: int = 20,
     batch: int = 64,
     lr: float = 2e-3,
     seed: int = 0,
@@ -114,7 +114,7 @@ def decode(
     *,
     shown: int = 8,
     copies: int = 5,
-    epochs: int = 40,
+    epochs: int = 20,
     seed: int = 0,
     tick: Callable[[float], None] = lambda done: None,
 ) -> Decoded:

@@ -31,7 +31,7 @@ def command(
     figure: Path | None = None,
     pictures: tuple[Path, ...] = (),
     side: int = 32,
-    epochs: int = 40,
+    epochs: int = 20,
     shown: int = 8,
     copies: int = 5,
     most: int = 20_000,
