@@ -89,7 +89,7 @@ def _report(folder: Path, quiet: bool) -> None:
         reason = " ".join(str(error).split()) or type(error).__name__
         words = f"no report.html: {reason}; `iaa report {folder}` tries again"
     if not quiet:
-        _console().print(words, highlight=False, soft_wrap=True)
+        print(words)
 
 
 def show(folder: Path) -> None:
