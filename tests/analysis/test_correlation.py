@@ -147,7 +147,9 @@ def test_borrowing_pays_where_neighbours_are_alike_and_not_where_they_differ():
     assert pays.neighbors < pays.overall
     assert pays.closer > 0.6
 
-    own = (0.01 + 50 * torch.rand(30, 1) ** 4).expand(-1, 10)  # as different as can be, wherever the mean lies
+    own = (0.01 + 50 * torch.rand(30, 1) ** 4).expand(
+        -1, 10
+    )  # as different as can be, wherever the mean lies
     labels = torch.arange(30).repeat_interleave(60)
     z = torch.randn(30, 10)[labels] + own[labels] * torch.randn(len(labels), 10)
     costs = held_out(z, labels, num_classes=30, neighbors=5)

@@ -128,7 +128,10 @@ def test_mistakes_end_in_one_line(words, message, run, tmp_path, capsys):
     ("fault", "message"),
     [
         (RuntimeError("out of ink"), "no report.html: out of ink; `iaa report"),
-        (ImportError("jinja2 is not installed: pip install 'iaa[report]'"), "no report.html: jinja2 is not installed: pip install 'iaa[report]'"),
+        (
+            ImportError("jinja2 is not installed: pip install 'iaa[report]'"),
+            "no report.html: jinja2 is not installed: pip install 'iaa[report]'",
+        ),
         (KeyboardInterrupt(), "no report.html, stopped; `iaa report"),
     ],
 )

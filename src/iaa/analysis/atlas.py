@@ -100,7 +100,9 @@ def atlas(
     explained = explain(z, inverse, stats, candidates=candidates, tick=tick, **correction)
     likely = explained.evidence.nan_to_num(-torch.inf)
     return Atlas(
-        classes=_rows(z, inverse, stats, explained, known, named, called, lenders_shown, extremes_shown, correction),
+        classes=_rows(
+            z, inverse, stats, explained, known, named, called, lenders_shown, extremes_shown, correction
+        ),
         suspects=suspects(explained, inverse, known, named, called, suspects_shown),
         suspected=int((likely > 0).sum()),
         samples=len(z),

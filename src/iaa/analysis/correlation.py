@@ -1,4 +1,4 @@
-"""The correlation discovery, whole: all metrics, curves, a permutation baseline, a verdict (Sec. IV-B, VI-C)."""
+"""The correlation discovery: all metrics, curves, a permutation baseline, a verdict (Sec. IV-B, VI-C)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -177,7 +177,7 @@ def _without_scale(stats: ClassStats) -> ClassStats:
 def _curves(
     stats: ClassStats, single: Float[Tensor, "C"], labels: Tensor, names: dict[int, str]
 ) -> tuple[Curve, tuple[Curve, ...]]:
-    """The average over all classes, and three classes: one of low, one of middling, one of high coefficient."""
+    """The average over all classes, and three classes: of low, of middling and of high coefficient."""
     number = len(stats.count)
     at = torch.linspace(0, number - 2, min(POINTS, number - 1), dtype=torch.float64).round().long()
     position = tuple((at / max(1, number - 2)).tolist())

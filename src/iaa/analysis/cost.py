@@ -53,17 +53,18 @@ def measure(
     copies: Sequence[int] = (0, 1, 2, 3, 4, 5),
     rounds: int = 15,
     steps_per_epoch: int = 1,
+    pass_share: float = 1.0,
     device: str = "cpu",
     what: Sequence[str] = (),
     tick: Callable[[float], None] = lambda done: None,
 ) -> Cost:
     """Time ``step(copies)`` in turns, so that a busy moment hits all alike; statistics and pass apart.
 
-    The order of the turns is reversed every other round. Memory is measured in steps of its own, which are not
-    timed.
+    The order of the turns is reversed every other round. Memory is measured in steps of its own. ``embed``
+    goes through ``pass_share`` of the training set, and its time is scaled to all of it.
     """
     check_whole("rounds", rounds, least=1)
-    pass_seconds = _seconds(embed, device)
+    pass_seconds = _seconds(embed, device) / pass_share
     statistics_seconds = min(_seconds(statistics, device) for _ in range(3))
     peaks = {}
     for number in copies:
@@ -76,7 +77,9 @@ def measure(
         tick((turn + 1) / rounds)
     first = copies[0]
     spans = {
-        number: torch.tensor(one, dtype=torch.float64).quantile(torch.tensor([0.25, 0.5, 0.75]).double()).tolist()
+        number: torch.tensor(one, dtype=torch.float64)
+        .quantile(torch.tensor([0.25, 0.5, 0.75]).double())
+        .tolist()
         for number, one in taken.items()
     }
     rows = tuple(
@@ -114,7 +117,7 @@ def peak_bytes(work: Callable[[], object], device: str = "cpu") -> float:
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it announces itself on stderr
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as watched:
         work()
-    events = watched.profiler.kineto_results.events()  # type: ignore[union-attr]
+    events = watched.profiler.kineto_results.events()
     changes = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
     total = torch.tensor([change for _, change in changes], dtype=torch.float64).cumsum(0)
     return max(0.0, float(total.max())) if len(total) else 0.0

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor, nn
 
 from iaa.analysis.answers import apart
-from iaa.analysis.synthetics import compact, draw
+from iaa.analysis.synthetics import draw
 from iaa.method.augment import IAA
 from iaa.method.checks import check_whole
 from iaa.retrieval.embeddings import write_tensors
@@ -108,7 +108,7 @@ def learn(
 
 def decode(
     z: Float[Tensor, "n d"],
-    labels: Int64[Tensor, " n"],
+    numbers: Int64[Tensor, " n"],
     pictures: UInt8[Tensor, "n 3 h w"],
     augment: IAA,
     *,
@@ -120,7 +120,7 @@ def decode(
 ) -> Decoded:
     """Train a decoder on most of the pictures; decode others and synthetics drawn around them.
 
-    ``augment`` knows the statistics of the classes of ``z``, numbered by ``synthetics.compact``.
+    ``numbers`` are the classes as ``augment`` counts them.
     """
     if len(z) < 10:
         raise ValueError(f"a decoder needs 10 pictures or more, got {len(z)}")
@@ -128,7 +128,6 @@ def decode(
     order = torch.randperm(len(z), generator=torch.Generator().manual_seed(seed))
     held, seen = order.split([max(1, int(HELD_OUT * len(z))), len(z) - max(1, int(HELD_OUT * len(z)))])
     decoder = learn(z[seen], pictures[seen], epochs=epochs, seed=seed, tick=tick)
-    _, numbers = compact(labels)
     rows = apart(held, numbers, shown)
     drawn = draw(z[rows], numbers[rows], augment, copies=copies, seed=seed)
     with torch.inference_mode():

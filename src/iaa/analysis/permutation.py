@@ -30,8 +30,8 @@ class Permutations:
 def permutations(stats: ClassStats, *, draws: int = 999, seed: int = 0) -> Permutations:
     """The coefficient (p = 2) when it is chance which covariance belongs to which class.
 
-    A Mantel test: with centred and normalised ranks A and B, whose diagonals are 0, the coefficient is the sum
-    of A * B over classes, and a permutation of classes only reorders B. All classes given take part.
+    A Mantel test: with centred and normalised ranks A and B, whose diagonals are 0, the coefficient is the
+    sum of A * B over classes, and a permutation of classes only reorders B. All classes given take part.
     """
     check_whole("draws", draws, least=1)
     number = len(stats.count)

@@ -53,7 +53,9 @@ def similarity(
 
     def look(tile: Tile) -> None:
         values = tile.similarity[: tile.height, : tile.width].clamp(-1, 1)
-        rows, columns = (labels[at : at + length] for at, length in ((tile.top, tile.height), (tile.left, tile.width)))
+        rows, columns = (
+            labels[at : at + length] for at, length in ((tile.top, tile.height), (tile.left, tile.width))
+        )
         equal = rows[:, None] == columns
         if tile.top == tile.left:  # on the diagonal: each pair once, none with itself
             once = torch.ones_like(equal).triu(1)
@@ -72,7 +74,9 @@ def similarity(
     (negatives, *_), (positives, *_) = moments.long().tolist()
     if not positives or not negatives:
         missing = "positive" if not positives else "negative"
-        raise ValueError(f"histograms need positive and negative pairs, got no {missing} one in {len(z)} samples")
+        raise ValueError(
+            f"histograms need positive and negative pairs, got no {missing} one in {len(z)} samples"
+        )
     negative, positive = (counts / counts.sum(1, keepdim=True)).unbind()
     means = moments[:, 1] / moments[:, 0]
     variances = (moments[:, 2] / moments[:, 0] - means.square()).clamp(min=0)

@@ -12,8 +12,10 @@ VERBS: dict[str, str] = {
     "compare": "train a baseline and IAA over equal seeds, and test the difference",
     "data": "check a benchmark against the paper, see what your own data holds",
     "embed": "any network over any dataset to an embeddings file; continues when killed",
-    "report": "one page about one run or several: scores, pictures found, curves, classes",
+    "analyze": "correlation, variety, similarity, mining, cost, class atlas, mislabelled samples",
+    "ablate": "the paper's ablations and sweeps on any configuration, over equal seeds",
     "evaluate": "score embeddings: R@K, RP, MAP@R with intervals, comparisons, worst classes",
+    "report": "one page about one run or several: scores, pictures found, curves, classes",
 }
 """Verb to what it does. ``iaa.cli.<verb>`` holds ``command`` (a function, or a dict of them) or ``run``."""
 

@@ -2,21 +2,18 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import torch
 import tyro
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
 from iaa.analysis import decoder
 from iaa.analysis.synthetics import compact
-from iaa.cli.gathering import DECODED, augmentation, picture_folders, test_rows
+from iaa.cli.gathering import DECODED, augmentation, picture_folders
+from iaa.cli.samples import Split, progress, read_input
 from iaa.config import Augment
 from iaa.report.findings import Findings
 from iaa.report.pictures import Pictures
@@ -30,6 +27,7 @@ def command(
     out: Path | None = None,
     figure: Path | None = None,
     pictures: tuple[Path, ...] = (),
+    split: Split = "auto",
     side: int = 32,
     epochs: int = 20,
     shown: int = 8,
@@ -47,6 +45,7 @@ def command(
         out: The .safetensors to write; without it, decoded.safetensors in the run or beside the file.
         figure: Draw the pictures into this .png as well.
         pictures: Folders with the pictures, where the ids of the embeddings are no paths.
+        split: Which classes; auto is those of training, where there are any.
         side: Of a decoded picture in pixels, a multiple of 4.
         epochs: Rounds over the pictures.
         shown: Samples to show.
@@ -57,18 +56,16 @@ def command(
     if side < 4 or side % 4:
         raise ValueError(f"--side must be a multiple of 4, got {side}")
     run = read_run(path)
-    data = test_rows(Embeddings.load(next(iter(run.tests.values()))))
-    kept, numbers = compact(data.labels)
-    augment = augmentation(run.config.augment if run.config else Augment(), len(kept), data.z.shape[1])
-    augment.fit(data.z.float(), numbers)
+    given = read_input(path, split)
+    data = given.data
+    augment = augmentation(run.config.augment if run.config else Augment(), data)
     found = Pictures(picture_folders(run, data, pictures))
     rows, pixels = _read(found, data, side, most, seed)
-    part = data.rows(rows)
     began = time.monotonic()
-    with _progress("learning") as tick:
+    with progress("learning") as tick:
         made = decoder.decode(
-            part.z.float(),
-            numbers[rows],
+            data.z[rows].float(),
+            compact(data.labels)[1][rows],
             pixels,
             augment,
             shown=shown,
@@ -95,7 +92,7 @@ def command(
     )
     print(target)
     if figure is not None:
-        strips = decoded(Findings(run, data, found, decoded=made))
+        strips = decoded(Findings(run, data, found, data, decoded=made))
         assert strips is not None  # it was decoded just now
         print(sheet(strips, figure))
     return 0
@@ -105,7 +102,7 @@ def _read(found: Pictures, data: Embeddings, side: int, most: int, seed: int) ->
     """Rows whose pictures can be read, at most so many, and their pixels."""
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))[:most].sort().values
     rows, pixels = [], []
-    with _progress("reading pictures") as tick:
+    with progress("reading pictures") as tick:
         for place, row in enumerate(order.tolist(), 1):
             picture = found.pixels(data.ids[row], side)
             if picture is not None:
@@ -117,13 +114,3 @@ def _read(found: Pictures, data: Embeddings, side: int, most: int, seed: int) ->
             f"none of the pictures is there, such as {data.ids[0]!r}: --pictures FOLDER says where they lie"
         )
     return torch.tensor(rows), torch.stack(pixels)
-
-
-@contextmanager
-def _progress(words: str) -> Iterator[Callable[[float], None]]:
-    """A bar with the time left on stderr, silent where that is no terminal."""
-    console = Console(stderr=True)
-    columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(words, total=1.0)
-        yield lambda done: bar.update(task, completed=done)

@@ -2,16 +2,14 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 
 from iaa import __version__
 from iaa.cli.gathering import Wishes, gather
+from iaa.cli.samples import Split
 
 
 def command(
@@ -19,6 +17,7 @@ def command(
     out: Path | None = None,
     figures: Path | None = None,
     pictures: tuple[Path, ...] = (),
+    split: Split = "auto",
     queries: int = 8,
     answers: int = 5,
     seed: int = 0,
@@ -30,6 +29,7 @@ def command(
         out: The .html to write; without it, report.html in the run, or here if there are several.
         figures: Every figure also as .svg and .png into this folder.
         pictures: Folders with the pictures, where the ids of the embeddings are no paths.
+        split: Whose classes the atlas, the map and the verdict describe; auto is those of training.
         queries: Queries to show, as many drawn at random as worst ones.
         answers: Answers to each query.
         seed: Draws queries, classes and synthetics.
@@ -41,7 +41,7 @@ def command(
     target = out or (runs[0] / "report.html" if len(runs) == 1 and runs[0].is_dir() else Path("report.html"))
     if target.suffix != ".html":
         raise ValueError(f"--out must name a .html file, got {target}")
-    wishes = Wishes(tuple(pictures), queries, answers, seed)
+    wishes = Wishes(tuple(pictures), queries, answers, split, seed)
     written = write_report(runs, target, wishes, figures=figures)
     for path in written:
         print(path)
@@ -65,14 +65,12 @@ def write_report(
     for package in ("jinja2", "matplotlib", "sklearn"):  # said before any work
         need(package, extra="report")
     began = time.monotonic()
-    with _progress(quiet) as say:
-        every = gather(runs, wishes or Wishes(), say)
-        say("drawing")
-        page = compose(every, made=_made())
-        text = render(page)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write(target, text.encode())
-        written = [target, *(write_figures(every, page, figures) if figures else [])]
+    every = gather(runs, wishes or Wishes(quiet=quiet))
+    page = compose(every, made=_made())
+    text = render(page)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write(target, text.encode())
+    written = [target, *(write_figures(every, page, figures) if figures else [])]
     if not quiet:
         size, took = len(text.encode()) / 2**20, time.monotonic() - began
         print(f"{size:.1f} MiB in {took:.0f} s", file=sys.stderr)
@@ -81,14 +79,3 @@ def write_report(
 
 def _made() -> str:
     return f"Made by iaa {__version__} on {time.strftime('%d %B %Y, %H:%M')}. All of it is in this one file."
-
-
-@contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[str], None]]:
-    """What is being done, on stderr, where that is a terminal."""
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield lambda words: None
-        return
-    with console.status("reading") as status:
-        yield lambda words: status.update(words)

@@ -13,8 +13,8 @@ SIDE = 40
 COLUMNS = (
     ("class", "text", "The class; its first picture."),
     ("n", "whole", "Samples."),
-    ("MAP@R", "number", "Mean average precision at R over its queries, in percent."),
-    ("R@1", "number", "Queries whose nearest answer is right, in percent."),
+    ("MAP@R", "number", "Mean average precision at R of its samples among the classes here, in percent."),
+    ("R@1", "number", "Samples whose nearest neighbour is of the same class, in percent."),
     ("variance", "number", "Sum of its own variances over dimensions."),
     ("corrected", "number", "The same after neighbour correction."),
     ("rank", "number", "Effective rank: in how many directions it varies."),
@@ -73,7 +73,7 @@ def suspects(one: Findings, *, shown: int = 12) -> Strips | Table | None:
         "Samples whose embedding another class explains better than their own class does without them, most "
         "suspicious first. A hint for the eye, no proof: a poor embedding looks the same as a wrong label."
     )
-    if one.typical is None:  # no pictures
+    if one.around is None:  # no pictures
         rows = [
             (Cell(suspect.id), Cell(suspect.name), Cell(suspect.other_name), Cell(f"{suspect.evidence:.2f}"))
             for suspect in found
@@ -95,7 +95,7 @@ def suspects(one: Findings, *, shown: int = 12) -> Strips | Table | None:
 def _first(one: Findings) -> dict[int, str]:
     """The id of each class's first sample."""
     found: dict[int, str] = {}
-    for label, id in zip(one.data.labels.tolist(), one.data.ids, strict=True):
+    for label, id in zip(one.classes.labels.tolist(), one.classes.ids, strict=True):
         found.setdefault(label, id)
     return found
 

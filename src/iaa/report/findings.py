@@ -38,8 +38,12 @@ class Findings:
 
     run: Run
     data: Embeddings
-    """Of the first test part: analyses are of these."""
+    """Of the first test part: scores, queries and pairs are of these."""
     pictures: Pictures
+    classes: Embeddings
+    """What class statistics are taken from: those of training, where they can be had."""
+    split: str = "test"
+    """Whose classes these are: train, val, test or all."""
     scores: dict[str, Scores] = field(default_factory=dict)
     """By test part."""
     against_first: dict[str, dict[str, Difference]] = field(default_factory=dict)
@@ -48,7 +52,7 @@ class Findings:
     worst: Answers | None = None
     """Of the same queries in every run that has them."""
     class_scores: dict[str, dict[int, float]] = field(default_factory=dict)
-    """By metric and label, in percent."""
+    """By metric and label, in percent; of the classes that are described."""
     correlation: Correlation | None = None
     variety: Variety | None = None
     weights: Weights | None = None
@@ -69,4 +73,7 @@ class Findings:
 
     def class_name(self, label: int) -> str:
         """Of a label; its number where it has no name."""
-        return (self.data.class_names or {}).get(label, str(label))
+        for names in (self.classes.class_names, self.data.class_names):
+            if names and label in names:
+                return names[label]
+        return str(label)

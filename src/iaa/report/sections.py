@@ -73,7 +73,7 @@ def correlation(every: Sequence[Findings]) -> Section | None:
         return None
     lead = (
         "Neighbour correction rests on one premise: classes whose means lie close vary in similar ways. "
-        "Here it is put to the test on this data."
+        f"Here it is put to the test on {_whose(every)}."
     )
     return Section("correlation", "Can classes lend to each other?", lead, blocks)
 
@@ -112,7 +112,10 @@ def space(every: Sequence[Findings]) -> Section | None:
                 for part in ("originals", "synthetics")
             ]
             blocks.append(Figures(tuple(drawn)))
-    lead = "Where positive and negative pairs lie, and a map of ten classes with their synthetics."
+    lead = (
+        "Where positive and negative pairs of the test classes lie, and a map of ten of "
+        f"{_whose(every)} with their synthetics."
+    )
     return Section("space", "The embedding space", lead, blocks) if blocks else None
 
 
@@ -123,10 +126,7 @@ def synthetics(every: Sequence[Findings]) -> Section | None:
         for found in (strips.decoded(one), strips.real_neighbours(one)):
             if found is not None:
                 blocks.append(found)
-    lead = (
-        "Drawn from the statistics of the classes shown here, which training has not seen; training drew "
-        "them for its own classes in the same way."
-    )
+    lead = f"Drawn from the corrected statistics of {_whose(every)}, as the final network sees them."
     return Section("synthetics", "What synthetics look like", lead, blocks) if blocks else None
 
 
@@ -136,8 +136,14 @@ def atlas(every: Sequence[Findings]) -> Section | None:
     for one in every:
         found, doubtful = classes.atlas(one), classes.suspects(one)
         blocks += [block for block in (found, doubtful) if block is not None]
-    lead = "Every class of the test set: how it varies, from whom it would borrow, how well it is found."
+    lead = f"All of {_whose(every)}: how each varies, from whom it borrows, how well it is found."
     return Section("classes", "Classes", lead, blocks) if blocks else None
+
+
+def _whose(every: Sequence[Findings]) -> str:
+    names = {"train": "training", "val": "held-out", "test": "test", "all": "given"}
+    kinds = dict.fromkeys(names[one.split] for one in every)
+    return f"the {' and '.join(kinds)} classes"
 
 
 def cost(every: Sequence[Findings]) -> Section | None:

@@ -50,11 +50,13 @@ def real_neighbours(one: Findings, *, shown: int = 6) -> Strips | None:
         return None
     strips = []
     for place, row in enumerate(around.rows[:shown].tolist()):
-        sample = Tile(one.pictures.uri(one.data.ids[row]), one.class_name(int(one.data.labels[row])), "query")
+        sample = Tile(
+            one.pictures.uri(one.classes.ids[row]), one.class_name(int(one.classes.labels[row])), "query"
+        )
         tiles = [
             Tile(
-                one.pictures.uri(one.data.ids[near]),
-                one.class_name(int(one.data.labels[near])),
+                one.pictures.uri(one.classes.ids[near]),
+                one.class_name(int(one.classes.labels[near])),
                 "right" if good else "wrong",
                 f"{value:.2f}",
             )
