@@ -92,7 +92,7 @@ def test_vectors_without_pictures_leave_sections_out_and_say_why(vectors, tmp_pa
     assert not {"retrieval", "training", "synthetics", "cost"} & set(found)
     text = page.read_text()
     assert "the pictures are not there, such as" in text
-    assert "there is no log.jsonl beside these embeddings" in text
+    assert "there is no log.jsonl of a whole epoch" in text
     assert "<img" not in text
 
 

@@ -41,9 +41,9 @@ def mined(name, counts=(5.0, 4.0)):
 def ablated(axis):
     score = Score(50.0, 1.0, (49.0, 51.0), None, None, None, None)
     rows = [
-        ArmRow("K=5", "IAA", 5.0 if axis else None, (), {"test": {"R@1": score}}, {}, 1.0),
-        ArmRow("K=25", "IAA", 25.0 if axis else None, (), {"test": {"R@1": score}}, {}, 1.0),
-        ArmRow("baseline", "baseline", None, (), {"test": {"R@1": score}}, {}, 1.0),
+        ArmRow("K=5", "IAA", 5.0 if axis else None, None, (), {"test": {"R@1": score}}, {}, 1.0),
+        ArmRow("K=25", "IAA", 25.0 if axis else None, None, (), {"test": {"R@1": score}}, {}, 1.0),
+        ArmRow("baseline", "baseline", None, None, (), {"test": {"R@1": score}}, {}, 1.0),
     ]
     return Ablation("neighbors", "Neighbours", "Fig. 8", axis, (0, 1), tuple(rows), ())
 

@@ -28,6 +28,9 @@ HELD_OUT = 0.1
 class Decoder(nn.Module):
     """Embeddings to small pictures with values in [0, 1]; ``side`` is a multiple of 4."""
 
+    mean: Tensor
+    deviation: Tensor
+
     def __init__(self, z: Float[Tensor, "n d"], side: int, *, width: int = 96) -> None:
         super().__init__()
         self.start, self.width = side // 4, width
@@ -99,7 +102,7 @@ def learn(
     for step, rows in enumerate(_batches(len(z), batch, epochs, generator), 1):
         loss = F.l1_loss(decoder(z[rows]), pictures[rows].float() / 255)
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
         schedule.step()
         tick(step / total)

@@ -47,10 +47,10 @@ def draw(
     before, augment.copies = augment.copies, copies
     try:
         generator = torch.Generator(device=z.device).manual_seed(seed)
-        drawn, _ = augment(z.float(), numbers, generator=generator)
+        drawn: Tensor = augment(z.float(), numbers, generator=generator)[0]
     finally:
         augment.copies = before
-    return drawn.unflatten(0, (copies, len(z))).transpose(0, 1)
+    return drawn.view(copies, *z.shape).transpose(0, 1)
 
 
 @torch.no_grad()

@@ -30,8 +30,8 @@ Found = TypeVar("Found")
 DECODED = "decoded.safetensors"
 AROUND = 500
 """Samples around which synthetics are drawn for the share that stays in its class."""
-QUICK: dict[str, Any] = {"draws": 199, "ps": (1, 2)}
-"""Of the correlation, enough for a page; `iaa analyze correlation` has more."""
+DRAWS = 199
+"""Permutations, enough for a page; `iaa analyze correlation` makes more."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def _classes(one: Findings, wishes: Wishes) -> None:
     more: dict[str, Any] = {"names": names, **given.correction}
     lending, seed = "Can classes lend to each other?", wishes.seed
     one.correlation = _attempt(
-        one, wishes, lending, correlation, z, labels, seed=seed, tick=..., **QUICK, **more
+        one, wishes, lending, correlation, z, labels, draws=DRAWS, seed=seed, tick=..., **more
     )
     one.atlas = _attempt(one, wishes, "Classes", atlas, z, labels, ids=given.data.ids, tick=..., **more)
     scored = _attempt(one, wishes, "Scores of classes", evaluate, given.data, ks=(1,), split=None, tick=...)

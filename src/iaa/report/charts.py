@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from iaa.analysis.ablation import Ablation
 from iaa.analysis.cost import Cost
@@ -66,13 +66,17 @@ def tsne(
                 mine = found.labels == label
                 if part == "synthetics":
                     others = found.originals[mine].numpy()
-                    axes.scatter(*others.T, s=9, facecolors="none", edgecolors=colour, linewidths=0.5)
+                    axes.scatter(
+                        others[:, 0], others[:, 1], s=9, facecolors="none", edgecolors=colour, linewidths=0.5
+                    )
                 shown = found.originals if part == "originals" else found.synthetics.flatten(0, 1)
                 which = mine if part == "originals" else mine.repeat_interleave(found.synthetics.shape[1])
                 points = shown[which].numpy()
                 size = 22 if part == "originals" else 9
                 name = named(names.get(label, str(label)), 20)
-                axes.scatter(*points.T, s=size, color=colour, linewidths=0, alpha=0.85, label=name)
+                axes.scatter(
+                    points[:, 0], points[:, 1], s=size, color=colour, linewidths=0, alpha=0.85, label=name
+                )
             axes.set(xticks=[], yticks=[], xlim=_limits(found, 0), ylim=_limits(found, 1))
             axes.grid(False)
             axes.spines[:].set_visible(False)
@@ -80,8 +84,9 @@ def tsne(
                 axes.set_title(part, fontsize=9.5, color=MUTED, loc="left")
             if part == parts[0]:
                 handles, texts = axes.get_legend_handles_labels()
-                options = {"loc": "outside lower center", "ncols": 5 if len(parts) > 1 else 3}
-                shown_legend = figure.legend(handles, texts, fontsize=7.5, handletextpad=0.1, **options)
+                options: dict[str, Any] = {"fontsize": 7.5, "handletextpad": 0.1}
+                options["ncols"] = 5 if len(parts) > 1 else 3
+                shown_legend = figure.legend(handles, texts, loc="outside lower center", **options)
                 for text in shown_legend.get_texts():
                     text.set_color(MUTED)
     what = " and ".join(parts)
@@ -163,7 +168,7 @@ def ablation(
             means = [score.mean for _, score in mine]
             spread = [score.deviation or 0.0 for _, score in mine]
             if lines and all(row.x is not None for row, _ in mine):
-                where = [row.x for row, _ in mine]
+                where = [row.x for row, _ in mine if row.x is not None]
                 axes.errorbar(
                     where, means, yerr=spread, color=colour, marker="o", ms=3, capsize=2, label=named(series)
                 )
