@@ -173,7 +173,7 @@ def test_synthetics_are_decoded_and_shown(vectors, tmp_path, capsys):
     assert main(["report", str(run)]) == 0
     text = (run / "report.html").read_text()
     assert "Decoded to pixels" in text
-    assert text.count("synthetic 2") >= 3
+    assert text.count("drawn 2") >= 3
 
 
 def test_decoding_needs_pictures(tmp_path, vectors):

@@ -13,8 +13,8 @@ SIDE = 40
 COLUMNS = (
     ("class", "text", "The class; its first picture."),
     ("n", "whole", "Samples."),
-    ("MAP@R", "number", "Mean average precision at R of its samples among the classes here, in percent."),
-    ("R@1", "number", "Samples whose nearest neighbour is of the same class, in percent."),
+    ("MAP@R", "percent", "Mean average precision at R of its samples among the classes here, in percent."),
+    ("R@1", "percent", "Samples whose nearest neighbour is of the same class, in percent."),
     ("variance", "number", "Sum of its own variances over dimensions."),
     ("corrected", "number", "The same after neighbour correction."),
     ("rank", "number", "Effective rank: in how many directions it varies."),

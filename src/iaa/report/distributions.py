@@ -100,7 +100,7 @@ def similarity(results: Sequence[Similarity], path: str | Path | None = None) ->
 
 def _about(curve: Curve) -> str:
     who = "Average over classes" if curve.label is None else curve.name
-    return f"{named(who, 24)}: {curve.coefficient + 0.0:.2f}"
+    return f"{named(who, 24)}: {round(curve.coefficient, 2) + 0.0:.2f}"
 
 
 def _of(one: Similarity, results: Sequence[Similarity]) -> str:

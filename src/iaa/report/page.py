@@ -106,8 +106,8 @@ def _subtitle(every: Sequence[Findings]) -> str:
         return ""
     trained = (every[0].run.metrics or {}).get("train")
     learned = f"Trained on {trained['classes']:,} classes, " if trained else ""
-    asked = f"asked {scores.queries:,} times about {scores.classes:,} other classes"
-    words = f"{learned}{asked}: how often are pictures of the same class the nearest?"
+    asked = f"asked {scores.queries:,} times about {scores.classes:,}{' other' if trained else ''} classes"
+    words = f"{learned}{asked}: how often is the nearest of the same class?"
     return words if learned else words[0].upper() + words[1:]
 
 

@@ -85,9 +85,9 @@ def decoded(one: Findings) -> Strips | None:
         return None
     strips = []
     for place, name in enumerate(found.names):
-        own = Tile(_uri(found.reconstructions[place]), "reconstruction", "", "itself")
+        own = Tile(_uri(found.reconstructions[place]), "rebuilt", "")
         others = [
-            Tile(_uri(pixels), f"synthetic {n}", "") for n, pixels in enumerate(found.synthetics[place], 1)
+            Tile(_uri(pixels), f"drawn {n}", "") for n, pixels in enumerate(found.synthetics[place], 1)
         ]
         strips.append(Strip(Tile(_uri(found.pictures[place]), name, "query"), (("", (own, *others)),)))
     words = (

@@ -29,7 +29,8 @@ def _score_table(every: Sequence[Findings], part: str, *, several: bool) -> Tabl
             words = f"less {every[0].name}"
             rows.append((Cell(words), *(_gain(gain[m]) if m in gain else Cell("") for m in metrics)))
     told, departing = _paper(here, part, metrics)
-    title = f"Scores on {part}" if several else "Scores on classes not seen in training"
+    unseen = "classes not seen in training" if all(one.run.metrics for one in here) else "the test classes"
+    title = f"Scores on {part if several else unseen}"
     notes = [_setting(here[0].scores[part]), *_how(every, here), *departing]
     return Table(f"{title}, percent", ("", *metrics), (*rows, *told), tuple(notes))
 

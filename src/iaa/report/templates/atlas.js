@@ -11,6 +11,7 @@
   const number = (value, kind) => {
     if (value === null) return "–";
     if (kind === "whole") return value.toLocaleString("en");
+    if (kind === "percent") return value.toFixed(1);
     if (kind === "share") return (100 * value).toFixed(0) + " %";
     return Math.abs(value) >= 1000 || (value !== 0 && Math.abs(value) < 0.01)
       ? value.toPrecision(3)
