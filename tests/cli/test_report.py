@@ -76,7 +76,7 @@ def test_figures_go_to_files_and_runs_side_by_side(run, tmp_path, capsys):
     assert {"loss.svg", "loss.png", "tsne.svg", "tsne-2.svg", "correlation.png", "similarity.svg"} <= names
     assert {"queries-drawn-at-random.png", "the-worst-queries.png", "nearest-real-pictures.png"} <= names
     text = page.read_text()
-    assert "less run-1" in text
+    assert "<small>to run-1</small>" in text
     assert re.search(r"p [<=] \d\.\d{3}", text)
     assert text.count('<p class="who">other-run</p>') == text.count('<p class="who">run-1</p>') > 0
 

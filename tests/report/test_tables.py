@@ -59,10 +59,10 @@ def test_runs_side_by_side_share_what_came_before_and_are_compared():
     first, second = findings(), findings("run-2", 61.0, seed=1)
     second.against_first = {"test": {"R@1": Difference(1.0, -0.2, 2.2, 0.01, 0.0004)}}
     (table,) = score_tables([first, second])
-    names = ["pretrained googlenet", "run-1", "run-2", "less run-1", "paper, with IAA"]
+    names = ["pretrained googlenet", "run-1", "run-2", "difference", "paper, with IAA"]
     assert [row[0] for row in texts(table)] == names
     gain = table.rows[3][1]
-    assert (gain.text, gain.below, gain.strong) == ("+1.0", "-0.2 – +2.2, p < 0.001", False)
+    assert (gain.text, gain.below, gain.strong) == ("+1.0", "−0.2 to +2.2\np < 0.001", False)
     assert any("2 seeds" in note for note in table.notes)
 
 

@@ -59,6 +59,7 @@ def correlation(every: Sequence[Findings]) -> Section | None:
             continue
         verdict = found.verdict
         level = {"strong": "good", "weak": "doubtful", "none": "bad"}.get(verdict.level, "")
+        level = "doubtful" if level == "bad" and verdict.helps else level
         who = f"{one.name}: " if len(every) > 1 else ""
         blocks.append(Words(who + verdict.text, verdict.rests_on, level))
         curves = [found.average, *found.examples]

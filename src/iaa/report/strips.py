@@ -86,9 +86,7 @@ def decoded(one: Findings) -> Strips | None:
     strips = []
     for place, name in enumerate(found.names):
         own = Tile(_uri(found.reconstructions[place]), "rebuilt", "")
-        others = [
-            Tile(_uri(pixels), f"drawn {n}", "") for n, pixels in enumerate(found.synthetics[place], 1)
-        ]
+        others = [Tile(_uri(pixels), f"drawn {n}", "") for n, pixels in enumerate(found.synthetics[place], 1)]
         strips.append(Strip(Tile(_uri(found.pictures[place]), name, "query"), (("", (own, *others)),)))
     words = (
         "Left a picture the decoder has not seen, then its reconstruction, then synthetics drawn around its "

@@ -26,8 +26,8 @@ def _score_table(every: Sequence[Findings], part: str, *, several: bool) -> Tabl
         rows.append((_name(one, alone=len(every) == 1), *cells))
         if one.against_first.get(part):
             gain = one.against_first[part]
-            words = f"less {every[0].name}"
-            rows.append((Cell(words), *(_gain(gain[m]) if m in gain else Cell("") for m in metrics)))
+            words = Cell("difference", below=f"to {every[0].name}")
+            rows.append((words, *(_gain(gain[m]) if m in gain else Cell("") for m in metrics)))
     told, departing = _paper(here, part, metrics)
     unseen = "classes not seen in training" if all(one.run.metrics for one in here) else "the test classes"
     title = f"Scores on {part if several else unseen}"
@@ -85,7 +85,11 @@ def _interval(found: dict[str, Any]) -> Cell:
 def _gain(found: Any) -> Cell:
     p = "p < 0.001" if found.p_classes < 0.001 else f"p = {found.p_classes:.3f}"
     clear = found.low > 0 or found.high < 0
-    return Cell(f"{found.mean:+.1f}", below=f"{found.low:+.1f} – {found.high:+.1f}, {p}", strong=clear)
+    return Cell(_signed(found.mean), f"{_signed(found.low)} to {_signed(found.high)}\n{p}", strong=clear)
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.1f}".replace("-", "\N{MINUS SIGN}")
 
 
 def _setting(scores: Scores) -> str:
