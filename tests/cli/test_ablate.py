@@ -1,5 +1,9 @@
 import csv
 import json
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 import torch
@@ -102,6 +106,31 @@ def test_parallel_runs_give_the_same_scores(words, tmp_path):
     together = json.loads((tmp_path / "together/ablation.json").read_text())
     assert [row["scores"] for row in together["rows"]] == [row["scores"] for row in alone["rows"]]
     assert [row["arm"] for row in together["rows"]] == ["baseline", "strength-0.4"]
+
+
+def test_ctrl_c_ends_runs_in_other_processes_with_a_checkpoint(words, tmp_path):
+    long = [*words, "--epochs", "100000", "--seeds", "1", "--jobs", "2"]
+    command = [sys.executable, "-m", "iaa", "ablate", "strength", *long]
+    process = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    try:
+        until = time.monotonic() + 120
+        while len(list((tmp_path / "out").glob("*/checkpoint.safetensors"))) < 2:
+            assert time.monotonic() < until
+            assert process.poll() is None
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert error == f"stopped; the same command continues in {tmp_path / 'out'}\n"
+    begun = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert begun == ["baseline-seed0-1", "strength-0.2-seed0-1"]  # and no further one
 
 
 def test_a_failing_run_in_another_process_ends_in_one_line(words, capsys):
