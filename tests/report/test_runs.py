@@ -2,7 +2,9 @@ import json
 
 import pytest
 
-from iaa.report.runs import POINTS, read_log, read_run
+from iaa.analysis.cost import Cost, StepCost
+from iaa.analysis.results import plain
+from iaa.report.runs import POINTS, read_cost, read_log, read_run
 
 
 def lines(*rows):
@@ -39,6 +41,15 @@ def test_many_steps_are_averaged():
 
 def test_a_log_without_a_whole_epoch_is_none():
     assert read_log("run", lines({"epoch": 0, "step": 0, "loss": 1.0})) is None
+
+
+def test_costs_are_read_as_they_were_written(tmp_path):
+    cost = Cost((StepCost(0, 10.0, 9.0, 11.0, 0.0, 50.0, 0.0),), 0.1, 1.0, 10.0, 5, ("emoji", "2 threads"))
+    (tmp_path / "cost.json").write_text(json.dumps(plain(cost)))
+    assert read_cost(tmp_path / "cost.json") == cost
+    (tmp_path / "cost.json").write_text('{"steps": []}')
+    with pytest.raises(ValueError, match="is not what `iaa analyze cost --out` writes: 'what'"):
+        read_cost(tmp_path / "cost.json")
 
 
 def test_an_unfinished_run_says_how_to_go_on(tmp_path):

@@ -22,7 +22,7 @@ from iaa.cli.samples import Input, Split, progress, read_input
 from iaa.config import Augment
 from iaa.report.findings import Findings, Scores
 from iaa.report.pictures import Pictures
-from iaa.report.runs import Run, read_run
+from iaa.report.runs import Run, read_cost, read_run
 from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.evaluation import Evaluation, compare, evaluate
 
@@ -139,6 +139,10 @@ def _training(one: Findings, wishes: Wishes) -> None:
         one.decoded = _attempt(one, wishes, "Synthetics decoded to pixels", load_decoded, path / DECODED)
     elif one.typical is not None:
         one.missing["Synthetics decoded to pixels"] = f"`iaa analyze decode {path}` makes them"
+    if path.is_dir() and (path / "cost.json").is_file():
+        one.cost = _attempt(one, wishes, "Cost by copies", read_cost, path / "cost.json")
+    elif one.run.config is not None:
+        one.missing["Cost by copies"] = f"`iaa analyze cost {path} --out {path}` measures it"
     z, labels = one.data.z, one.data.labels
     one.similarity = _attempt(one, wishes, "Pairs", similarity, z, labels, name=one.name, tick=...)
 

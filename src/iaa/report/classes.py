@@ -7,6 +7,8 @@ from iaa.report.blocks import Atlas, Cell, Strip, Strips, Table, Tile
 from iaa.report.findings import Findings
 from iaa.report.pictures import sprite
 
+ROWS = 10_000
+"""Classes in an atlas at most: a page has to be opened."""
 CELLS = 4000
 """Small pictures in an atlas at most."""
 SIDE = 40
@@ -29,7 +31,7 @@ def atlas(one: Findings) -> Atlas | None:
     """Rows in columns; lenders point at rows, pictures at places in one sheet of small pictures."""
     if one.atlas is None:
         return None
-    rows = one.atlas.classes
+    rows = one.atlas.classes[:ROWS]
     place = {row.label: number for number, row in enumerate(rows)}
     ids = _pictures(one, rows)
     where = {id: number for number, id in enumerate(ids)}
@@ -60,7 +62,9 @@ def atlas(one: Findings) -> Atlas | None:
         "tall": -(-len(ids) // sheet[1]) if sheet else 0,
         "side": SIDE,
     }
-    return Atlas(one.name, data)
+    left = len(one.atlas.classes) - len(rows)
+    more = f"; {left:,} more are written by `iaa analyze atlas --out`" if left else ""
+    return Atlas(f"{one.name}{more}", data)
 
 
 def suspects(one: Findings, *, shown: int = 12) -> Strips | Table | None:

@@ -8,6 +8,9 @@ from iaa.analysis.similarity import Similarity
 from iaa.analysis.variety import Variety, Weights
 from iaa.report.drawing import INK, MUTED, RIGHT, SERIES, WRONG, Drawing, cycle, legend, named, panels
 
+POINTS = 500
+"""Classes drawn at most, evenly along their order."""
+
 
 def correlation(
     result: Correlation, path: str | Path | None = None, *, curves: Sequence[Curve] = ()
@@ -39,8 +42,9 @@ def correlation(
 
 def variety(result: Variety, path: str | Path | None = None) -> Drawing:
     """Fig. 5: how far every class covariance is from the global one, beside what chance would give."""
-    order = sorted(range(len(result.labels)), key=lambda place: -result.distance[place])
-    place = range(1, len(order) + 1)
+    every = sorted(range(len(result.labels)), key=lambda place: -result.distance[place])
+    step = max(1, len(every) // POINTS)
+    order, place = every[::step], range(1, len(every) + 1, step)
     with panels() as (figure, (axes,)):
         chance = [result.expected[at] for at in order]
         axes.plot(place, chance, ".", ms=2, color=SERIES[5], label="by chance alone")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from iaa.analysis.cost import Cost, StepCost
 from iaa.config import Config, load_config
 
 POINTS = 600
@@ -101,6 +102,16 @@ def read_log(name: str, lines: Iterable[str]) -> Log | None:
         [row["statistics_seconds"] for row in rows],
         [row["images_per_second"] for row in rows],
     )
+
+
+def read_cost(path: Path) -> Cost:
+    """What ``iaa analyze cost --out`` has written."""
+    try:
+        found = json.loads(path.read_text())
+        steps = tuple(StepCost(**step) for step in found.pop("steps"))
+        return Cost(**{**found, "steps": steps, "what": tuple(found["what"])})
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is not what `iaa analyze cost --out` writes: {error}") from error
 
 
 def _means(values: list[float], every: int) -> list[float]:
