@@ -99,7 +99,7 @@ def _scores(run: Run, wishes: Wishes) -> tuple[Findings, dict[str, Evaluation]]:
         data = data if tested.all() or not tested.any() else data.rows(tested)
         names = (run.metrics or {}).get("test", {}).get(part, {})
         ks = tuple(int(name[2:]) for name in names if name.startswith("R@")) or (1, 2, 4, 8)
-        with _bar(f"{run.name}: scores", wishes) as tick:
+        with bar(f"{run.name}: scores", wishes) as tick:
             one = evaluate(data, ks=ks, split=None, tick=tick)
         found[part] = one
         gallery = None if one.gallery is None else len(one.gallery)
@@ -192,7 +192,8 @@ def _shows(pictures: Pictures, data: Embeddings) -> bool:
     return any(pictures.path(id) is not None for id in data.ids[:: max(1, len(data) // 20)])
 
 
-def _bar(words: str, wishes: Wishes) -> Any:
+def bar(words: str, wishes: Wishes) -> Any:
+    """A bar with the time left, unless it is to be quiet."""
     return nullcontext(lambda done: None) if wishes.quiet else progress(words)
 
 
@@ -201,7 +202,7 @@ def _attempt(
 ) -> Found | None:
     """A result, or None and the reason; ``tick=...`` asks for a bar."""
     try:
-        with _bar(f"{one.name}: {what}", wishes) as tick:
+        with bar(f"{one.name}: {what}", wishes) as tick:
             return work(*args, **(options | {"tick": tick} if "tick" in options else options))
     except (ValueError, ImportError) as error:
         one.missing[what] = _words(error)

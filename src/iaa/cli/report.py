@@ -8,7 +8,7 @@ from typing import Annotated
 import tyro
 
 from iaa import __version__
-from iaa.cli.gathering import Wishes, gather
+from iaa.cli.gathering import Wishes, bar, gather
 from iaa.cli.samples import Split
 
 
@@ -65,9 +65,11 @@ def write_report(
     for package in ("jinja2", "matplotlib", "sklearn"):  # said before any work
         need(package, extra="report")
     began = time.monotonic()
-    every = gather(runs, wishes or Wishes(quiet=quiet))
-    page = compose(every, made=_made())
-    text = render(page)
+    wishes = wishes or Wishes(quiet=quiet)
+    every = gather(runs, wishes)
+    with bar("drawing", wishes) as tick:
+        page = compose(every, made=_made(), tick=tick)
+        text = render(page)
     target.parent.mkdir(parents=True, exist_ok=True)
     write(target, text.encode())
     written = [target, *(write_figures(every, page, figures) if figures else [])]

@@ -78,9 +78,11 @@ def _train(
 def _report(folder: Path, quiet: bool) -> None:
     """The page of a finished run; whatever happens here, the run is done and stays so."""
     try:
+        from iaa.cli.gathering import Wishes
         from iaa.cli.report import write_report
 
-        words = str(write_report((folder,), folder / "report.html", quiet=True)[0])
+        page = folder / "report.html"
+        words = str(write_report((folder,), page, Wishes(quiet=quiet), quiet=True)[0])
     except ImportError as error:
         words = f"no report.html: {error}"
     except KeyboardInterrupt:

@@ -3,14 +3,14 @@
 import base64
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import resources
 from itertools import count
 from typing import Any
 
 from iaa.errors import need
 from iaa.report import sections
-from iaa.report.blocks import Page, Section
+from iaa.report.blocks import Page
 from iaa.report.drawing import Drawing
 from iaa.report.findings import Findings
 
@@ -27,9 +27,14 @@ SECTIONS = (
 )
 
 
-def compose(every: Sequence[Findings], *, made: str) -> Page:
+def compose(
+    every: Sequence[Findings], *, made: str, tick: Callable[[float], None] = lambda done: None
+) -> Page:
     """The page of some runs, side by side."""
-    found = [section(every) for section in SECTIONS]
+    found = []
+    for place, section in enumerate(SECTIONS, 1):
+        found.append(section(every))
+        tick(place / len(SECTIONS))
     left_out = dict.fromkeys(
         (what, f"{one.name}: {why}" if len(every) > 1 else why)
         for one in every
@@ -41,7 +46,7 @@ def compose(every: Sequence[Findings], *, made: str) -> Page:
         subtitle=_subtitle(every),
         headline=tuple(_headline(every)),
         runs=tuple(one.name for one in every),
-        sections=[section for section in found if isinstance(section, Section)],
+        sections=[section for section in found if section is not None],
         left_out=tuple(left_out),
         made=made,
     )
@@ -95,7 +100,7 @@ def _recipe(one: Findings) -> str:
     config = one.run.config
     if config is None:
         return one.name
-    data = re.sub(r".*/", "", config.data.rstrip("/"))
+    data = re.sub(r".*/|\.\w+$", "", config.data.rstrip("/"))
     loss = config.loss.replace("_", "-")
     return f"{data}: {loss}{' with IAA' if config.augment.copies else ' alone'}"
 
