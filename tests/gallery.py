@@ -7,6 +7,8 @@ import torch
 from PIL import Image
 
 from iaa import Embeddings
+from iaa.report.blocks import Atlas
+from iaa.report.classes import COLUMNS
 
 NASTY = (
     "<script>alert(1)</script>",
@@ -34,6 +36,13 @@ def embeddings(folder: Path, *, classes: int = 60, each: int = 4, dim: int = 6, 
         Image.fromarray(np.full((12, 16, 3), colour(label), dtype=np.uint8)).save(folder / id)
     meta = {"root": str(folder)}
     return Embeddings(z, labels, ids, {label: name(label) for label in range(classes)}, meta=meta)
+
+
+def atlas(name: str, rows: int = 3) -> Atlas:
+    """Rows as the page's script reads them, each lending to the first."""
+    cells = [[f"{name} {row}", 4, 50.0, 50.0, 1.0, 1.0, 2.0, 0.5, 0.1, [[0, 0.5]], []] for row in range(rows)]
+    data = {"columns": [list(column) for column in COLUMNS], "rows": cells, "examples": [-1] * rows}
+    return Atlas(name, data | {"sheet": None, "across": 0, "tall": 0, "side": 40})
 
 
 def colour(label: int) -> tuple[int, int, int]:
