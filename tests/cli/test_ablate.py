@@ -110,13 +110,10 @@ def test_parallel_runs_give_the_same_scores(words, tmp_path):
 
 def test_ctrl_c_ends_runs_in_other_processes_with_a_checkpoint(words, tmp_path):
     long = [*words, "--epochs", "100000", "--seeds", "1", "--jobs", "2"]
-    command = [sys.executable, "-m", "iaa", "ablate", "strength", *long]
-    process = subprocess.Popen(
-        command,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # even in the background
+    program = f"{heed}; import sys; from iaa.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", program, "ablate", "strength", *long]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         until = time.monotonic() + 120
         while len(list((tmp_path / "out").glob("*/checkpoint.safetensors"))) < 2:
