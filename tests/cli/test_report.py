@@ -60,6 +60,15 @@ def test_a_training_ends_with_a_page_of_everything(run):
     assert f"<code>iaa analyze decode {run}</code>" in text  # what is not there, and what brings it
 
 
+def test_quiet_is_quiet(run, capfd):
+    from iaa.cli.train import _report
+
+    (run / "report.html").unlink()
+    _report(run, quiet=True)
+    assert capfd.readouterr() == ("", "")
+    assert "results" in sections(run / "report.html")
+
+
 def test_figures_go_to_files_and_runs_side_by_side(run, tmp_path, capsys):
     other = tmp_path / "other-run"
     shutil.copytree(run, other)

@@ -50,6 +50,8 @@ RULES = {
     "legend.frameon": False,
     "legend.fontsize": 8.5,
     "figure.constrained_layout.use": True,
+    "figure.constrained_layout.h_pad": 0.08,
+    "figure.constrained_layout.w_pad": 0.08,
 }
 
 
