@@ -19,7 +19,17 @@ def data(tmp_path_factory):
 
 def words(data, out):
     run = ["--run.out", str(out), "--run.name", "run", "--run.logger", "none"]
-    small = ["--images.size", "16", "--images.workers", "0", "--network.dim", "8", "--epochs", "1"]
+    small = [
+        "--images.size",
+        "16",
+        "--images.workers",
+        "0",
+        "--network.dim",
+        "8",
+        "--epochs",
+        "1",
+        "--no-report",
+    ]
     return ["--data", f"folder:{data}", *small, "--batch.classes", "4", "--augment.neighbors", "3", *run]
 
 

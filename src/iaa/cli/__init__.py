@@ -15,6 +15,7 @@ VERBS: dict[str, str] = {
     "analyze": "correlation, variety, similarity, mining, cost, class atlas, mislabelled samples",
     "ablate": "the paper's ablations and sweeps on any configuration, over equal seeds",
     "evaluate": "score embeddings: R@K, RP, MAP@R with intervals, comparisons, worst classes",
+    "report": "one page about one run or several: scores, pictures found, curves, classes",
 }
 """Verb to what it does. ``iaa.cli.<verb>`` holds ``command`` (a function, or a dict of them) or ``run``."""
 

@@ -12,6 +12,7 @@ from iaa.analysis import mining as minings
 from iaa.analysis import similarity as similarities
 from iaa.analysis import variety as varieties
 from iaa.cli import analysis_tables as tables
+from iaa.cli.decode import command as decode
 from iaa.cli.samples import Input, Split, progress, read_input
 from iaa.cli.sheets import finish
 from iaa.method.gaussians import estimate
@@ -233,4 +234,5 @@ command: dict[str, Any] = {
     "mining": mining,
     "cost": cost,
     "atlas": atlas,
+    "decode": decode,
 }

@@ -24,7 +24,7 @@ in a run directory. The first word is a preset, a config.json or a run; any fiel
 def run(words: Sequence[str]) -> int:
     """Parse ``[PRESET] [--field value …]`` and train."""
     config, rest = start(words)
-    check_fields(rest, also=("resume", "dry-run", "quiet"))
+    check_fields(rest, also=("resume", "dry-run", "quiet", "report", "no-report"))
     description = f"{HELP}\n\n{teach(words)}"
     return int(tyro.cli(_command(config), prog="iaa train PRESET", args=rest, description=description) or 0)
 
@@ -35,6 +35,7 @@ def _command(default: Config) -> Any:
         resume: Path | None = None,
         dry_run: bool = False,
         quiet: bool = False,
+        report: bool = True,
     ) -> int:
         """Train and measure.
 
@@ -43,13 +44,16 @@ def _command(default: Config) -> Any:
             resume: Go on with this interrupted run; everything else is taken from its config.json.
             dry_run: Show classes, samples, batches, parameters, memory and time, and stop.
             quiet: Print nothing but the path of the run.
+            report: In the end write report.html into the run: pictures found, curves, classes.
         """
-        return _train(config, default, resume, dry_run, quiet)
+        return _train(config, default, resume, dry_run, quiet, report)
 
     return command
 
 
-def _train(config: Config, default: Config, resume: Path | None, dry_run: bool, quiet: bool) -> int:
+def _train(
+    config: Config, default: Config, resume: Path | None, dry_run: bool, quiet: bool, report: bool
+) -> int:
     from iaa.training.memory import keep_freed_memory
 
     keep_freed_memory()
@@ -65,8 +69,29 @@ def _train(config: Config, default: Config, resume: Path | None, dry_run: bool, 
 
     folder = train(None if resume else config, resume=resume, quiet=quiet)
     if together.leads():
-        print(folder) if quiet else show(folder)
+        print(folder, flush=True) if quiet else show(folder)
+        if report:
+            _report(folder, quiet)
     return 0
+
+
+def _report(folder: Path, quiet: bool) -> None:
+    """The page of a finished run; whatever happens here, the run is done and stays so."""
+    try:
+        from iaa.cli.gathering import Wishes
+        from iaa.cli.report import write_report
+
+        page = folder / "report.html"
+        words = str(write_report((folder,), page, Wishes(quiet=quiet), quiet=True)[0])
+    except ImportError as error:
+        words = f"no report.html: {error}"
+    except KeyboardInterrupt:
+        words = f"no report.html, stopped; `iaa report {folder}` makes it"
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        words = f"no report.html: {reason}; `iaa report {folder}` tries again"
+    if not quiet:
+        print(words)
 
 
 def show(folder: Path) -> None:

@@ -1,0 +1,179 @@
+"""Synthetics in pixel space (Fig. 15): a small decoder from embeddings back to a run's own pictures.
+
+The paper maps back with a pretrained BigGAN. This decoder has seen nothing but the pictures at hand, so it is
+blurred where embeddings leave things open; ``explained`` says how much of held-out pictures it gets right.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int64, UInt8
+from torch import Tensor, nn
+
+from iaa.analysis.answers import apart
+from iaa.analysis.synthetics import draw
+from iaa.method.augment import IAA
+from iaa.method.checks import check_whole
+from iaa.retrieval.embeddings import write_tensors
+
+FORMAT = "iaa-decoded-1"
+HELD_OUT = 0.1
+"""Share of the pictures that the decoder never sees while it learns."""
+
+
+class Decoder(nn.Module):
+    """Embeddings to small pictures with values in [0, 1]; ``side`` is a multiple of 4."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, z: Float[Tensor, "n d"], side: int, *, width: int = 96) -> None:
+        super().__init__()
+        self.start, self.width = side // 4, width
+        self.register_buffer("mean", z.mean(0))
+        self.register_buffer("deviation", z.std(0, unbiased=False).clamp(min=1e-6))
+        hidden, maps = 512, width * self.start**2
+        self.spread = nn.Sequential(nn.Linear(z.shape[1], hidden), nn.GELU(), nn.Linear(hidden, maps))
+        self.paint = nn.Sequential(  # small maps do most of the work, pixels are shuffled out of channels
+            nn.GELU(),
+            nn.Conv2d(width, width, 3, padding=1),
+            nn.PixelShuffle(2),
+            nn.GELU(),
+            nn.Conv2d(width // 4, width // 2, 3, padding=1),
+            nn.PixelShuffle(2),
+            nn.GELU(),
+            nn.Conv2d(width // 8, 3, 3, padding=1),
+            nn.Sigmoid(),
+        )
+
+    def forward(self, z: Float[Tensor, "b d"]) -> Float[Tensor, "b 3 h w"]:
+        """Pictures of embeddings, raw as the network gave them."""
+        maps = self.spread((z - self.mean) / self.deviation)
+        pictures: Tensor = self.paint(maps.unflatten(1, (self.width, self.start, self.start)))
+        return pictures
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Samples the decoder has not seen: their pictures, reconstructions, and decoded synthetics."""
+
+    rows: Int64[Tensor, " s"]
+    pictures: UInt8[Tensor, "s 3 h w"]
+    reconstructions: UInt8[Tensor, "s 3 h w"]
+    synthetics: UInt8[Tensor, "s m 3 h w"]
+    seen: int
+    """Pictures that the decoder learned from."""
+    held_out: int
+    explained: float
+    """Share of the variance of held-out pixels that it explains: 1 is perfect, 0 the mean picture."""
+    epochs: int
+    ids: Sequence[str] = ()
+    names: Sequence[str] = ()
+    """Ids and class names of the samples shown."""
+
+
+def learn(
+    z: Float[Tensor, "n d"],
+    pictures: UInt8[Tensor, "n 3 h w"],
+    *,
+    epochs: int = 20,
+    batch: int = 64,
+    lr: float = 2e-3,
+    seed: int = 0,
+    tick: Callable[[float], None] = lambda done: None,
+) -> Decoder:
+    """Train a decoder by absolute error; the same seed gives the same decoder on one machine."""
+    check_whole("epochs", epochs, least=1)
+    if pictures.shape[2] % 4 or pictures.shape[2] != pictures.shape[3]:
+        raise ValueError(
+            f"pictures must be square with sides of a multiple of 4, got {tuple(pictures.shape)}"
+        )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        decoder = Decoder(z, pictures.shape[2])
+    optimizer = torch.optim.Adam(decoder.parameters(), lr=lr)
+    total = epochs * -(-len(z) // batch)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, total_steps=total)
+    generator = torch.Generator().manual_seed(seed)
+    for step, rows in enumerate(_batches(len(z), batch, epochs, generator), 1):
+        loss = F.l1_loss(decoder(z[rows]), pictures[rows].float() / 255)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        tick(step / total)
+    return decoder.eval()
+
+
+def decode(
+    z: Float[Tensor, "n d"],
+    numbers: Int64[Tensor, " n"],
+    pictures: UInt8[Tensor, "n 3 h w"],
+    augment: IAA,
+    *,
+    shown: int = 8,
+    copies: int = 5,
+    epochs: int = 20,
+    seed: int = 0,
+    tick: Callable[[float], None] = lambda done: None,
+) -> Decoded:
+    """Train a decoder on most of the pictures; decode others and synthetics drawn around them.
+
+    ``numbers`` are the classes as ``augment`` counts them.
+    """
+    if len(z) < 10:
+        raise ValueError(f"a decoder needs 10 pictures or more, got {len(z)}")
+    z = z.float()
+    order = torch.randperm(len(z), generator=torch.Generator().manual_seed(seed))
+    held, seen = order.split([max(1, int(HELD_OUT * len(z))), len(z) - max(1, int(HELD_OUT * len(z)))])
+    decoder = learn(z[seen], pictures[seen], epochs=epochs, seed=seed, tick=tick)
+    rows = apart(held, numbers, shown)
+    drawn = draw(z[rows], numbers[rows], augment, copies=copies, seed=seed)
+    with torch.inference_mode():
+        found = torch.cat([decoder(part) for part in z[held].split(256)])
+        truth = pictures[held].float() / 255
+        mean = pictures[seen].float().mean(0) / 255
+        explained = 1 - float((found - truth).square().sum() / (truth - mean).square().sum().clamp(min=1e-12))
+        own, synthetic = decoder(z[rows]), decoder(drawn.flatten(0, 1)).unflatten(0, drawn.shape[:2])
+    return Decoded(
+        rows, pictures[rows], _bytes(own), _bytes(synthetic), len(seen), len(held), explained, epochs
+    )
+
+
+def save(found: Decoded, path: Path) -> None:
+    """One ``.safetensors``, whole or not at all; the header holds the numbers and names as JSON."""
+    tensors = {name: getattr(found, name).contiguous() for name in TENSORS}
+    words = {name: getattr(found, name) for name in WORDS}
+    write_tensors(path, tensors, {"format": FORMAT, "decoded": json.dumps(words)})
+
+
+def load(path: Path) -> Decoded:
+    """What ``save`` has written."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:
+            header = file.metadata() or {}
+            if header.get("format") != FORMAT:
+                raise ValueError(f"{path} holds no decoded pictures: its header lacks format = {FORMAT!r}")
+            tensors = {name: file.get_tensor(name) for name in TENSORS}
+    except SafetensorError as error:
+        raise ValueError(f"{path} is cut short or no safetensors file: {error}") from error
+    return Decoded(**tensors, **json.loads(header["decoded"]))
+
+
+TENSORS = ("rows", "pictures", "reconstructions", "synthetics")
+WORDS = ("seen", "held_out", "explained", "epochs", "ids", "names")
+
+
+def _batches(size: int, batch: int, epochs: int, generator: torch.Generator) -> Iterator[Tensor]:
+    for _ in range(epochs):
+        yield from torch.randperm(size, generator=generator).split(batch)
+
+
+def _bytes(pictures: Tensor) -> Tensor:
+    return (pictures.clamp(0, 1) * 255).round().to(torch.uint8)

@@ -1,0 +1,145 @@
+"""How every figure looks, and its two ways out: a file, or SVG that follows the page's light and dark."""
+
+import io
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from iaa.errors import need, unknown
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK, MUTED, LINE, PAPER = "#1f2328", "#5b626b", "#dcd8d0", "#fdfcfa"
+RIGHT, WRONG = "#0b7268", "#b3400f"
+SERIES = (RIGHT, "#a8620a", "#6a4bb0", "#1f6cb5", "#b5386c", "#66707c")
+"""One colour for each run or curve; the first is the accent."""
+CLASSES = (
+    *("#4e79a7", "#f28e2b", "#e15759", "#76b7b2", "#59a14f"),
+    *("#c9a227", "#b07aa1", "#ff9da7", "#9c755f", "#8c8c8c"),
+)
+"""Ten classes, readable on white and on black alike."""
+VARIABLES = {INK: "--ink", MUTED: "--muted", LINE: "--line", PAPER: "--paper", WRONG: "--wrong"} | {
+    colour: f"--series-{number}" for number, colour in enumerate(SERIES, 1)
+}
+"""The page's style sheet gives these a value for light and one for dark."""
+FORMATS = (".svg", ".png", ".pdf")
+RULES = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "iaa",
+    "font.size": 9,
+    "axes.edgecolor": LINE,
+    "axes.labelcolor": MUTED,
+    "text.color": INK,
+    "xtick.color": LINE,
+    "ytick.color": LINE,
+    "xtick.labelcolor": MUTED,
+    "ytick.labelcolor": MUTED,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": LINE,
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.6,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "figure.constrained_layout.use": True,
+    "figure.constrained_layout.h_pad": 0.08,
+    "figure.constrained_layout.w_pad": 0.08,
+}
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure with its name (of the file), title, what it shows in words, and how to read it."""
+
+    name: str
+    figure: "Figure"
+    title: str
+    alt: str
+    """For those who do not see it."""
+    caption: str = ""
+
+    def save(self, path: str | Path, *, dpi: int = 200) -> Path:
+        """Write ``.svg``, ``.png`` or ``.pdf``, on white."""
+        path = Path(path)
+        if path.suffix not in FORMATS:
+            raise unknown("the figure's ending", path.suffix, FORMATS)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        dated = {".svg": "Date", ".pdf": "CreationDate"}.get(path.suffix)
+        with _quiet():
+            self.figure.savefig(path, dpi=dpi, facecolor="white", metadata={dated: None} if dated else None)
+        return path
+
+    def at(self, path: str | Path | None) -> "Drawing":
+        """Itself, saved if there is a path."""
+        if path is not None:
+            self.save(path)
+        return self
+
+    def svg(self, number: int) -> str:
+        """For a page: transparent, colours as CSS variables, ids that no other figure on the page has."""
+        out = io.StringIO()
+        with _quiet():
+            self.figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
+        text = out.getvalue()
+        text = text[text.index("<svg") :]
+        text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
+        text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>f{number}-", text)
+        text = re.sub(r'<svg ([^>]*?)(?:width|height)="[^"]*"', r"<svg \1", text)
+        text = re.sub(r'<svg ([^>]*?)(?:width|height)="[^"]*"', r"<svg \1", text)
+        text = re.sub(r"#[0-9a-f]{6}\b", _variable, text)
+        return text.replace("<svg ", '<svg aria-hidden="true" focusable="false" ', 1)
+
+
+@contextmanager
+def panels(
+    columns: int = 1, rows: int = 1, *, width: float = 4.6, height: float = 2.9
+) -> "Iterator[tuple[Figure, list[Axes]]]":
+    """A figure of equal panels to draw on within the context, in the house style.
+
+    ``width`` and ``height`` are those of one panel, in inches: small, so that letters can be read on a phone.
+    """
+    matplotlib = need("matplotlib", extra="report")
+    figures = need("matplotlib.figure", extra="report")
+    with matplotlib.rc_context(RULES):
+        figure = figures.Figure(figsize=(width * columns, height * rows))
+        yield figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+
+
+def named(words: str, most: int = 28) -> str:
+    """A name as a label: never a formula, never hidden for its first letter, not endlessly long."""
+    short = words if len(words) <= most else words[: most - 1] + "…"
+    return ("\u200b" if short.startswith("_") else "") + short.replace("$", r"\$")
+
+
+def cycle(number: int, colours: Sequence[str] = SERIES) -> tuple[str, ...]:
+    """As many colours as wanted, from the first again where they end."""
+    return tuple(colours[place % len(colours)] for place in range(number))
+
+
+def legend(axes: "Axes", **options: Any) -> None:
+    """What the colours mean, quiet and beside the data."""
+    shown = axes.legend(**options)
+    for text in shown.get_texts():
+        text.set_color(MUTED)
+
+
+def _variable(found: "re.Match[str]") -> str:
+    colour = found[0]
+    return f"var({VARIABLES[colour]})" if colour in VARIABLES else colour
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Letters that matplotlib's own font lacks are no fault: a browser has them."""
+    matplotlib = need("matplotlib", extra="report")
+    with matplotlib.rc_context(RULES), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph .* missing from")
+        yield

@@ -1,0 +1,97 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("matplotlib")
+
+from iaa.analysis.ablation import Ablation, ArmRow, Score
+from iaa.analysis.correlation import correlation
+from iaa.analysis.cost import Cost, StepCost
+from iaa.analysis.mining import Mining
+from iaa.analysis.projection import Projection
+from iaa.analysis.similarity import similarity
+from iaa.analysis.variety import variety, weights
+from iaa.method.gaussians import estimate
+from iaa.report import figures
+from iaa.report.runs import read_log
+
+
+@pytest.fixture(scope="module")
+def data():
+    torch.manual_seed(0)
+    labels = torch.arange(12).repeat_interleave(5)
+    return torch.randn(12, 4)[labels] + 0.3 * torch.randn(60, 4), labels
+
+
+def log(name):
+    lines = [f'{{"epoch": {e}, "step": {s}, "loss": {3 - e}}}' for e in range(2) for s in range(3)]
+    lines += [
+        f'{{"epoch": {e}, "loss": {3 - e}, "val": {{"MAP@R": 20.0, "R@1": 40.0}}, "seconds": 2.0, '
+        '"statistics_seconds": 0.5, "images_per_second": 10.0}'
+        for e in range(2)
+    ]
+    return read_log(name, lines)
+
+
+def mined(name, counts=(5.0, 4.0)):
+    return Mining(name, (1, 2), (3.0, 2.0), counts, counts, (0.5, 0.6), (0.7, 0.8), True)
+
+
+def ablated(axis):
+    score = Score(50.0, 1.0, (49.0, 51.0), None, None, None, None)
+    rows = [
+        ArmRow("K=5", "IAA", 5.0 if axis else None, None, (), {"test": {"R@1": score}}, {}, 1.0),
+        ArmRow("K=25", "IAA", 25.0 if axis else None, None, (), {"test": {"R@1": score}}, {}, 1.0),
+        ArmRow("baseline", "baseline", None, None, (), {"test": {"R@1": score}}, {}, 1.0),
+    ]
+    return Ablation("neighbors", "Neighbours", "Fig. 8", axis, (0, 1), tuple(rows), ())
+
+
+def cost():
+    steps = tuple(StepCost(m, 10.0 + m, 9.0 + m, 12.0 + m, 10.0 * m, 100.0 + m, 1.0 * m) for m in range(3))
+    return Cost(steps, 0.1, 1.0, 10.0, 5, ("emoji",))
+
+
+def drawings(data):
+    z, labels = data
+    names = {label: f"class {label}" for label in range(12)}
+    rows = torch.arange(60)
+    projection = Projection(rows, labels, torch.randn(60, 2), torch.randn(60, 3, 2), 20.0)
+    yield lambda path: figures.correlation(correlation(z, labels, draws=9), path)
+    yield lambda path: figures.variety(variety(estimate(z, labels, num_classes=12)), path)
+    yield lambda path: figures.weights(weights(), path)
+    yield lambda path: figures.similarity([similarity(z, labels, name=name) for name in "ab"], path)
+    yield lambda path: figures.mining([mined("a"), mined("b", (None, None))], path)
+    yield lambda path: figures.cost(cost(), path)
+    yield lambda path: figures.ablation(ablated("K"), path)
+    yield lambda path: figures.ablation(ablated(None), path)
+    yield lambda path: figures.losses([log("a"), log("b")], path)
+    yield lambda path: figures.validation([log("a")], path)
+    yield lambda path: figures.tsne(projection, names, path)
+
+
+def test_every_figure_is_drawn_to_a_file_and_for_a_page(data, tmp_path: Path):
+    for number, draw in enumerate(drawings(data)):
+        drawing = draw(tmp_path / f"{number}.png")
+        assert (tmp_path / f"{number}.png").stat().st_size > 3000, drawing.name
+        assert drawing.alt.endswith(".")
+        assert "<svg" in drawing.svg(number)
+
+
+def test_alt_texts_carry_the_numbers(data):
+    z, labels = data
+    found = similarity(z, labels)
+    assert f"overlap {found.overlap:.2f}" in figures.similarity([found]).alt
+    assert "2 copies take +20 % time and +2 % memory" in figures.cost(cost()).alt
+    assert "a from 3 to 2" in figures.losses([log("a")]).alt
+
+
+def test_lines_show_the_numbers_they_are_given():
+    axes = figures.mining([mined("a")], parts=("shares",)).figure.axes[0]
+    assert [list(line.get_ydata()) for line in axes.lines] == [[50, 60], [70, 80]]
+    axes = figures.cost(cost(), parts=("memory",)).figure.axes[0]
+    assert list(axes.lines[0].get_ydata()) == [100, 101, 102]
+    faint, bold = figures.losses([log("a")]).figure.axes[0].lines
+    assert list(faint.get_ydata()) == [3, 3, 3, 2, 2, 2]
+    assert list(bold.get_xdata()) == [0.5, 1.5]  # the middle of each epoch

@@ -1,0 +1,60 @@
+import json
+
+import pytest
+
+from iaa.analysis.cost import Cost, StepCost
+from iaa.analysis.results import plain
+from iaa.report.runs import POINTS, read_cost, read_log, read_run
+
+
+def lines(*rows):
+    return [json.dumps(row) for row in rows]
+
+
+def end(epoch, loss, **more):
+    return {
+        "epoch": epoch,
+        "loss": loss,
+        "seconds": 1.0,
+        "statistics_seconds": 0.1,
+        "images_per_second": 9.0,
+        **more,
+    }
+
+
+def test_the_last_word_on_an_epoch_counts():
+    step = {"epoch": 0, "step": 0}
+    log = read_log(
+        "run", lines({**step, "loss": 9.0}, end(0, 9.0), {**step, "loss": 5.0}, end(0, 5.0, val={"R@1": 1.0}))
+    )
+    assert (log.losses, log.step_losses, log.epochs) == ([5.0], [5.0], [1])
+    assert log.validation == [(1, {"R@1": 1.0})]
+
+
+def test_many_steps_are_averaged():
+    many = [{"epoch": 0, "step": step, "loss": float(step)} for step in range(4 * POINTS)]
+    log = read_log("run", lines(*many, end(0, 1.0)))
+    assert len(log.step_losses) == POINTS
+    assert log.step_losses[:2] == [1.5, 5.5]
+    assert 0 < log.step_epochs[0] < log.step_epochs[-1] < 1
+
+
+def test_a_log_without_a_whole_epoch_is_none():
+    assert read_log("run", lines({"epoch": 0, "step": 0, "loss": 1.0})) is None
+
+
+def test_costs_are_read_as_they_were_written(tmp_path):
+    cost = Cost((StepCost(0, 10.0, 9.0, 11.0, 0.0, 50.0, 0.0),), 0.1, 1.0, 10.0, 5, ("emoji", "2 threads"))
+    (tmp_path / "cost.json").write_text(json.dumps(plain(cost)))
+    assert read_cost(tmp_path / "cost.json") == cost
+    (tmp_path / "cost.json").write_text('{"steps": []}')
+    with pytest.raises(ValueError, match="is not what `iaa analyze cost --out` writes: 'what'"):
+        read_cost(tmp_path / "cost.json")
+
+
+def test_an_unfinished_run_says_how_to_go_on(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(FileNotFoundError, match="go on with `iaa train --resume"):
+        read_run(tmp_path)
+    with pytest.raises(FileNotFoundError, match="no run and no embeddings file at nowhere"):
+        read_run("nowhere")
