@@ -125,7 +125,7 @@ class Gallery:
         """The most similar pictures of each query, nearest first.
 
         ``exclude`` gives a row per query that must not answer, -1 for none (a picture of the gallery that
-        asks for others like itself). Only rows ``within`` may answer. ``index`` may be another than ``exact``.
+        asks for others like itself). Only rows ``within`` may answer. ``index`` may replace the exact one.
         """
         if query.ndim != 2 or query.shape[1] != self.dim:
             raise ValueError(
