@@ -13,6 +13,7 @@ VERBS: dict[str, str] = {
     "data": "check a benchmark against the paper, see what your own data holds",
     "embed": "any network over any dataset to an embeddings file; continues when killed",
     "evaluate": "score embeddings: R@K, RP, MAP@R with intervals, comparisons, worst classes",
+    "search": "the pictures most like yours, and which class yours may be, or none",
 }
 """Verb to what it does. ``iaa.cli.<verb>`` holds ``command`` (a function, or a dict of them) or ``run``."""
 
