@@ -23,7 +23,7 @@ section + section { border-top: 1px solid var(--line); }
 ol { list-style: none; display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr));
   gap: .9rem; margin: 0; padding: 0; align-content: start; }
 figure { margin: 0; } .frame { display: grid; place-items: center; height: 176px; background: var(--soft);
-  border-radius: 8px; overflow: hidden; } .frame img { max-width: 100%; max-height: 176px; display: block; }
+  border-radius: 8px; overflow: hidden; } .frame img { width: 100%; height: 176px; object-fit: contain; }
 .asked .frame { outline: 2px solid var(--accent); outline-offset: 2px; }
 figcaption { padding-top: .35rem; overflow-wrap: anywhere; } .label { font-weight: 600; }
 .path { font-size: .75rem; opacity: .65; } .similarity { font-variant-numeric: tabular-nums; }
@@ -68,7 +68,7 @@ def _hit(gallery: Gallery, hit: dict[str, Any]) -> str:
         f'<li><figure>{shown}<figcaption><div class="bar"><i style="width:{share:.1f}%"></i></div>'
         f'<span class="label">{escape(hit["label"])}</span> '
         f'<span class="similarity quiet">{hit["similarity"]:.3f}</span>'
-        f'<div class="path" title="{escape(hit["path"])}">{escape(Path(hit["path"]).name)}</div>'
+        f'<div class="path" title="{escape(hit["path"])}">{escape("/".join(Path(hit["path"]).parts[-2:]))}</div>'
         "</figcaption></figure></li>"
     )
 
