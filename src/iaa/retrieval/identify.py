@@ -187,7 +187,8 @@ def class_gaussians(
     centre = weight @ stats.mean
     spread = overall + weight @ (stats.mean - centre).square()
     spread = ((1 - floor) * spread + floor * spread.mean()).clamp(min=1e-6 * float(level))
-    return Gaussians(stats.mean[:classes], variance, centre, spread)
+    mean = F.normalize(stats.mean[:classes], dim=1)  # of a few unit vectors the mean lies too far inside
+    return Gaussians(mean, variance, centre, spread)
 
 
 def likelihood_ratio(query: Float[Tensor, "q d"], found: Gaussians) -> Float[Tensor, "q c"]:
