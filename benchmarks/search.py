@@ -11,6 +11,7 @@ with the best kernel the processor has (see retrieval.py).
 
 import argparse
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -66,7 +67,7 @@ def compare(kind: str, rows: int, dim: int) -> dict[str, Any]:
     start = time.perf_counter()
     index = Index(z, kind=kind, effort=64)
     ready = time.perf_counter() - start
-    bare = build(z, kind="flat") if kind == "exact" else index._faiss  # noqa: SLF001
+    bare = build(z, kind="flat") if kind == "exact" else index._faiss
     contenders = {
         "iaa": lambda asked: index.search(asked, top=TOP).index,
         "faiss": lambda asked: torch.from_numpy(bare.search(asked.numpy(), TOP)[1]),
@@ -91,12 +92,13 @@ def write_table(result: dict[str, Any], out: Path) -> None:
     lines = [
         "# Search benchmark",
         "",
-        "Written by `python benchmarks/search.py`; the numbers are in `search.json`. The ten nearest by cosine, single",
-        f"queries one at a time and {BATCH} at once, {THREADS} threads; `exact` beside faiss's IndexFlatIP, `ivf` and",
-        "`hnsw` beside the same faiss index asked directly. Recall is the share of the true ten nearest that is found.",
+        "Written by `python benchmarks/search.py`; the numbers are in `search.json`. The ten nearest by",
+        f"cosine, single queries one at a time and {BATCH} at once, {THREADS} threads; `exact` beside faiss's",
+        "IndexFlatIP, `ivf` and `hnsw` beside the same faiss index asked directly. Recall is the share of",
+        "the true ten nearest that is found.",
         "",
-        "| index | vectors | iaa, one query | faiss, one query | times faster | iaa, in a batch | faiss, in a batch "
-        "| times faster | recall | made ready in |",
+        "| index | vectors | iaa, one query | faiss, one query | times faster | iaa, in a batch "
+        "| faiss, in a batch | times faster | recall | made ready in |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in result["rows"]:
@@ -105,14 +107,16 @@ def write_table(result: dict[str, Any], out: Path) -> None:
             f"{one[name]['median_ms']:.2f} ms (p99 {one[name]['p99_ms']:.2f})" for name in ("iaa", "faiss")
         ]
         lines.append(
-            f"| {row['kind']} | {row['rows']:,} x {row['dim']} | {cells[0]} | {cells[1]} "
+            f"| {row['kind']} | {row['rows']:,} x {row['dim']} | {iaa} | {faiss} "
             f"| {row['times_faster_single']:.1f} | {many['iaa']:.2f} ms | {many['faiss']:.2f} ms "
-            f"| {row['times_faster_batch']:.1f} | {100 * row['recall_at_10']:.1f} % | {row['ready_seconds']:.1f} s |"
+            f"| {row['times_faster_batch']:.1f} | {recall} | {row['ready_seconds']:.1f} s |"
         )
     about = result["surroundings"]
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     machine = about["machine"]
-    lines += ["", f"{machine['cpu']}, {machine['cores']} cores; {versions}; commit {about['commit']}."]
+    load = f"load {result['load_average'][0]:.1f} before and {result['load_average'][1]:.1f} after"
+    machine = f"{machine['cpu']}, {machine['cores']} cores, {load}"
+    lines += ["", f"{machine}; {versions}; commit {about['commit']}."]
     out.with_suffix(".md").write_text("\n".join(lines) + "\n")
 
 
@@ -129,10 +133,11 @@ def main() -> None:
     choose_kernel()
     from surroundings import surroundings
 
-    small = min(args.rows, 100_000)
+    small, load = min(args.rows, 100_000), os.getloadavg()[0]
     rows = [compare(kind, size, args.dim) for kind, size in (("exact", small), ("exact", args.rows))]
     rows += [compare("hnsw", small, args.dim), compare("ivf", args.rows, args.dim)]
-    result = {"rows": rows, "surroundings": surroundings("torch", "faiss-cpu", "numpy")}
+    result = {"rows": rows, "load_average": [load, os.getloadavg()[0]]}
+    result["surroundings"] = surroundings("torch", "faiss-cpu", "numpy")
     args.out.write_text(json.dumps(result, indent=2) + "\n")
     write_table(result, args.out)
 
