@@ -71,7 +71,8 @@ def test_likelihoods_are_those_of_corrected_gaussians_worked_out_by_hand():
         anything = literal_density(x, centre, spread)
         for c in range(7):
             variance = (0.7 * corrected[c] + 0.3 * level) * (1 + 1 / 4)
-            expected = (literal_density(x, stats.mean[c], variance) - anything) / 6
+            mean = stats.mean[c] / stats.mean[c].norm()
+            expected = (literal_density(x, mean, variance) - anything) / 6
             assert float(ratio[row, c]) == pytest.approx(expected, abs=1e-4)
 
 

@@ -1,5 +1,6 @@
 """Which class is it? Nearest picture, nearest class mean, or the class Gaussian with corrected covariance."""
 
+import functools
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -48,6 +49,13 @@ class Gaussians:
     variance: Float[Tensor, "c d"]
     centre: Float[Tensor, " d"]
     spread: Float[Tensor, " d"]
+
+    @functools.cached_property
+    def parts(self) -> tuple[Float[Tensor, "c d"], Float[Tensor, "c d"], Float[Tensor, " c"]]:
+        """What a squared term, a linear term and no term of a query are multiplied with."""
+        precision, mean = 1 / self.variance, self.mean - self.centre
+        constant = (mean.square() * precision + self.variance.log()).sum(1)
+        return precision, mean * precision, constant
 
 
 class Identifier:
@@ -193,9 +201,8 @@ def class_gaussians(
 
 def likelihood_ratio(query: Float[Tensor, "q d"], found: Gaussians) -> Float[Tensor, "q c"]:
     """Log-likelihood under every class less that under anything at all, divided by the dimensions."""
-    x, mean = query - found.centre, found.mean - found.centre
-    precision = 1 / found.variance
-    constant = (mean.square() * precision + found.variance.log()).sum(1)
-    inside = x.square() @ precision.T - 2 * x @ (mean * precision).T + constant
+    x = query - found.centre
+    precision, linear, constant = found.parts
+    inside = x.square() @ precision.T - 2 * x @ linear.T + constant
     anything = (x.square() / found.spread + found.spread.log()).sum(1, keepdim=True)
     return (anything - inside) / (2 * query.shape[1])
