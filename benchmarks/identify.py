@@ -24,9 +24,10 @@ SHOTS = (1, 3, 5)
 CASES: dict[str, dict[str, Any]] = {
     "nearest picture, cosine": {"how": "picture"},
     "nearest mean, cosine": {"how": "mean"},
-    "Gaussians, own axes, corrected": {"how": "gaussian", "shrink": None},
-    "Gaussians, average covariance for all": {"how": "gaussian", "floor": 1.0},
-    "Gaussians, corrected (default)": {"how": "gaussian"},
+    "Gaussians, diagonal, corrected by 25 neighbours": {"how": "gaussian", "shrink": None, "neighbors": 25},
+    "Gaussians, full, one covariance for all": {"how": "gaussian", "floor": 1.0},
+    "Gaussians, full, corrected by 25 neighbours": {"how": "gaussian", "neighbors": 25},
+    "Gaussians, full, corrected by all classes (default)": {"how": "gaussian"},
 }
 
 
@@ -58,10 +59,10 @@ def tune(z, labels, draws: int) -> dict[str, Any]:
 
     results: dict[str, list[dict[str, float]]] = {}
     settings = [
-        {"floor": floor, "global_share": share}
+        {"floor": floor, "neighbors": neighbors}
         for floor in (0.5, 0.8, 0.9, 1.0)
-        for share in (0.1, 1.0)
-        if floor < 1 or share == 1
+        for neighbors in (0, 25)
+        if floor < 1 or neighbors == 0
     ]
     classes = labels.unique()
     for draw in range(draws):
@@ -164,7 +165,7 @@ def write_table(results: dict[str, Any], out: Path) -> None:
             "Options of the Gaussians, on training classes alone: half lend, half are asked for; "
             f"{found['draws']} draws, mean over 1, 3 and 5 pictures:",
             "",
-            "| shrink, floor, global share | accuracy | AUROC |",
+            "| shrink, floor, neighbours | accuracy | AUROC |",
             "|---|---|---|",
         ]
         for name, numbers in best:
