@@ -37,7 +37,9 @@ def test_a_table_of_the_most_similar_pictures_without_the_query_itself(home, cap
     lines = [line for line in out.splitlines() if line.startswith("│")]
     for rank, (hit, line) in enumerate(zip(hits, lines, strict=True), start=1):
         cells = [cell.strip() for cell in line.strip("│").split("│")]
-        assert cells == [str(rank), f"{hit.similarity:.3f}", hit.label, hit.id]
+        place = Path(hit.id).relative_to(home / "data").as_posix()
+        assert cells == [str(rank), f"{hit.similarity:.3f}", hit.label, place]
+    assert f"paths below {home / 'data'}" in out
     assert "50 pictures of 10 classes, cosine similarity" in out
 
 
