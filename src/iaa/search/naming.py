@@ -68,7 +68,7 @@ def open_naming(gallery: Gallery, *, how: How = "gaussian", own: Gallery | None 
     for split, words in (
         ("val", "classes held out from training"),
         ("train", "training classes"),
-        (None, "the gallery's own classes, held out in turns"),
+        (None, "classes of the gallery itself, held out in turns"),
     ):
         rows = _sample(source, split)
         labels = source.data.labels[rows]
