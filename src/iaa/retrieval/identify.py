@@ -82,7 +82,7 @@ class Identifier:
         *,
         how: How = "gaussian",
         reference: tuple[Tensor, Tensor] | None = None,
-        shrink: float | None = 0.7,
+        shrink: float | None = 0.5,
         floor: float = 0.9,
         neighbors: int = 0,
         **options: Any,
@@ -143,7 +143,7 @@ def frame(
     labels: Int64[Tensor, " n"],
     *,
     reference: tuple[Tensor, Tensor] | None = None,
-    shrink: float = 0.7,
+    shrink: float = 0.5,
 ) -> Frame:
     """The frame of the average full covariance of all classes (Eq. 14), in which that is the identity.
 
