@@ -3,6 +3,7 @@
     iaa embed cub --root ROOT --split all --model lite0 --out cub.safetensors
     python benchmarks/identify.py cub.safetensors tune    # options, on training classes alone
     python benchmarks/identify.py cub.safetensors test    # the table, on test classes
+    python benchmarks/identify.py RUN test --out FILE     # the same for all pictures of a trained run
 
 A draw takes 1, 3 or 5 random pictures of every class as the gallery. Accuracy: all other pictures ask, all
 classes are known. AUROC: a random half of the classes is known, the others' pictures should score lower.
@@ -21,6 +22,7 @@ import torch
 
 HERE = Path(__file__).parent
 SHOTS = (1, 3, 5)
+ORIGIN = ("data", "model", "preprocessing", "weights_sha256")
 CASES: dict[str, dict[str, Any]] = {
     "nearest picture, cosine": {"how": "picture"},
     "nearest mean, cosine": {"how": "mean"},
@@ -177,6 +179,20 @@ def write_table(results: dict[str, Any], out: Path) -> None:
     out.with_suffix(".md").write_text("\n".join(lines) + "\n")
 
 
+def everything(path: Path) -> tuple[Any, str]:
+    """Embeddings of all splits from a file, or of all pictures of a run; and in words what they are."""
+    from iaa.retrieval.embeddings import Embeddings
+    from iaa.search.gallery import Gallery
+    from iaa.search.model import load
+
+    if path.is_dir():
+        model = load(path)
+        data = Gallery.open(model).data
+        return data, f"{model.config.data} through {model.config.model}, trained with {model.config.loss}"
+    data = Embeddings.load(path)
+    return data, f"{data.meta.get('data')} through frozen {data.meta.get('model')}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -188,9 +204,7 @@ def main() -> None:
     args = parser.parse_args()
     from surroundings import surroundings
 
-    from iaa.retrieval.embeddings import Embeddings
-
-    data = Embeddings.load(args.file)
+    data, words = everything(args.file)
     parts = {split: data.rows(data.where(split=split)) for split in ("train", "test")}
     reference = parts["train"].z, parts["train"].labels
     results = json.loads(args.out.read_text()) if args.out.exists() else {}
@@ -199,8 +213,7 @@ def main() -> None:
         found = tune(*reference, args.draws)
     else:
         found = test(parts["test"].z, parts["test"].labels, reference, args.draws)
-        origin = {key: data.meta.get(key) for key in ("data", "model", "preprocessing", "weights_sha256")}
-        found |= {"data": f"{origin['data']} through frozen {origin['model']}", "origin": origin}
+        found |= {"data": words, "origin": {key: value for key, value in data.meta.items() if key in ORIGIN}}
         found |= {
             "classes": len(parts["test"].labels.unique()),
             "reference_classes": len(reference[1].unique()),

@@ -61,6 +61,14 @@ def test_json_for_a_folder_of_queries_with_classes(home, capsys, tmp_path):
     assert found["gallery"]["pictures"] == 50
 
 
+def test_a_copy_of_a_picture_in_the_gallery_is_told(home, capsys, tmp_path):
+    shutil.copy(home / "data" / "c3" / "2.png", tmp_path / "copy.png")
+    _, out, _ = search(capsys, home, tmp_path / "copy.png", "--classes")
+    assert "the gallery holds the same picture as c3" in out
+    _, out, _ = search(capsys, home, home / "data" / "c3" / "2.png", "--classes")
+    assert "it is in the gallery itself" in out
+
+
 def test_one_corrupt_picture_is_named_the_others_are_answered_and_the_exit_code_says_so(
     home, capsys, tmp_path
 ):

@@ -20,6 +20,9 @@ from iaa.search.gallery import Gallery
 from iaa.search.model import Model, load
 from iaa.search.naming import open_naming
 
+SAME = 0.9995
+"""Cosine from which on two pictures are called the same."""
+
 
 def command(
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
@@ -180,6 +183,8 @@ def _verdict(one: dict[str, Any], several: bool) -> str:
     named = ", ".join(f"{escape(c['label'])} ({c['shown']})" for c in one["classes"])
     if one["in_gallery"]:
         named += "; it is in the gallery itself"
+    elif one["hits"] and one["hits"][0]["similarity"] > SAME:
+        named += f"; the gallery holds the same picture as {escape(one['hits'][0]['label'])}"
     verdict = (
         f"[yellow]unknown[/]; nearest classes: {named}" if one["known"] is False else f"likeliest: {named}"
     )
