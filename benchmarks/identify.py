@@ -139,7 +139,7 @@ def write_table(results: dict[str, Any], out: Path) -> None:
     lines = [
         "# Which class, or none",
         "",
-        "Written by `python benchmarks/identify.py`; the numbers are in `identify.json`.",
+        f"Written by `python benchmarks/identify.py`; the numbers are in `{out.name}`.",
     ]
     if "test" in results:
         found = results["test"]
