@@ -38,7 +38,7 @@ def test_held_out_classes_teach_before_training_classes_and_those_before_the_gal
     assert open_naming(held_out).learnt_on == "8 classes held out from training"
     alone = gallery(tmp_path, "alone", split="test")
     assert open_naming(alone).learnt_on == "24 classes of the gallery itself, held out in turns"
-    few = gallery(tmp_path, "few", classes=3, split="test")
+    few = gallery(tmp_path, "few", classes=7, split="test")
     naming = open_naming(few)
     assert naming.threshold is None
     assert "too few classes" in naming.learnt_on

@@ -79,7 +79,7 @@ def command(
         questions = ask(model, queries, on_batch=tick)
     naming = None
     if classes:
-        own = chosen if gallery is None or model.config is None else _own(model)
+        own = chosen if gallery is None else _own(model)
         naming = open_naming(chosen, how=how, own=own)
     searched = None if index == "exact" else Index(chosen.data.z, kind=index)
     out: dict[str, Any] = {"run": str(run), "gallery": chosen.describe(), "index": {"kind": index}}
