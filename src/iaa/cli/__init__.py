@@ -16,6 +16,7 @@ VERBS: dict[str, str] = {
     "ablate": "the paper's ablations and sweeps on any configuration, over equal seeds",
     "evaluate": "score embeddings: R@K, RP, MAP@R with intervals, comparisons, worst classes",
     "report": "one page about one run or several: scores, pictures found, curves, classes",
+    "search": "the pictures most like yours, and which class yours may be, or none",
 }
 """Verb to what it does. ``iaa.cli.<verb>`` holds ``command`` (a function, or a dict of them) or ``run``."""
 

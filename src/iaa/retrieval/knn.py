@@ -14,7 +14,7 @@ from iaa.retrieval.similarity import GRID, Points, full_precision, points
 BUDGET = 256 * 2**20
 """Bytes that a search may use besides the vectors themselves."""
 _GROUP, _SPARE = 32, 8  # spare: room for near ties at the last place
-_WIDTH = 16384
+_WIDTH, _AT_ONCE = 16384, 2**21
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Neighbors:
 
 def knn(
     query: Tensor,
-    gallery: Tensor | None = None,
+    gallery: Tensor | Points | None = None,
     *,
     k: int,
     distance: str = "cosine",
@@ -38,16 +38,21 @@ def knn(
     """The ``k`` nearest of the gallery, or of all others when there is none; self is left out by identity.
 
     Ties go to the lower index; the order depends neither on ``budget`` nor on threads or device. Memory is
-    the result and ``budget``, whatever the size of the gallery.
+    the result and ``budget``, whatever the size of the gallery. A gallery that is asked often may come as
+    ``points`` made before, for cosine alone: Euclidean distance is scaled by queries and gallery together.
     """
     z = as_vectors(query, "query")
-    other = None if gallery is None else as_vectors(gallery, "gallery")
+    ready = gallery if isinstance(gallery, Points) else None
+    if ready is not None and (distance != "cosine" or ready.centre is not None):
+        raise ValueError("a gallery of points answers by cosine alone: give the vectors themselves")
+    other = ready.raw if ready is not None else None if gallery is None else as_vectors(gallery, "gallery")
     size = len(z if other is None else other)
     if other is not None and other.shape[1] != z.shape[1]:
         raise ValueError(f"the gallery must have the queries' dimension {z.shape[1]}, got {other.shape[1]}")
     if not 1 <= k <= size - (other is None):
         raise ValueError(f"k must lie in [1, {size - (other is None)}], the neighbours a query has, got {k}")
-    mine, target = points(z, distance=distance, other=other)
+    mine, target = points(z, distance=distance, other=None if ready is not None else other)
+    target = target if ready is None else ready
     rows_per_step = max(1, min(1024, budget // (12 * min(size, _WIDTH) + 96 * _GROUP * (k + _SPARE))))
     result = Neighbors(
         torch.empty(len(z), k, dtype=torch.int64, device=z.device), z.new_empty(len(z), k).float()
@@ -60,7 +65,8 @@ def knn(
 
 
 def _search(result: Neighbors, query: Points, gallery: Points, rows: Tensor, k: int, budget: int) -> None:
-    value, index = _nearest(query, gallery, rows, min(k + _SPARE, len(gallery)))
+    width = max(_WIDTH, min(_AT_ONCE, budget // 16) // len(rows))  # few queries: long stretches
+    value, index = _nearest(query, gallery, rows, min(k + _SPARE, len(gallery)), width)
     slack = 2 * query.error
     # everything that may belong to the k nearest is listed only if the list reaches clearly below the k-th
     clear = (value[:, k - 1] - value[:, -1] > slack) | (value[:, -1] == -torch.inf)
@@ -79,23 +85,19 @@ def _search(result: Neighbors, query: Points, gallery: Points, rows: Tensor, k: 
         _store(result, query, part, key[:, :k].double(), order[:, :k])
 
 
-def _nearest(query: Points, gallery: Points, rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def _nearest(query: Points, gallery: Points, rows: Tensor, count: int, width: int) -> tuple[Tensor, Tensor]:
     """The ``count`` largest float32 similarities of each row, falling, and where they are."""
     best = torch.full((len(rows), count), -torch.inf, device=rows.device)
     where = torch.zeros(len(rows), count, dtype=torch.int64, device=rows.device)
     block = query.block(rows)
-    for part in torch.arange(len(gallery), device=rows.device).split(_WIDTH):
-        other = gallery.block(part)
-        similarity = block @ other.T
-        if query.centre is not None:
-            similarity -= other.square().sum(1) / 2
-            similarity -= block.square().sum(1)[:, None] / 2
+    for start in range(0, len(gallery), width):
+        similarity = gallery.products(block, start, start + width)
         if query is gallery:
-            own = ((rows >= part[0]) & (rows <= part[-1])).nonzero()[:, 0]
-            similarity[own, rows[own] - part[0]] = -torch.inf
+            own = ((rows >= start) & (rows < start + similarity.shape[1])).nonzero()[:, 0]
+            similarity[own, rows[own] - start] = -torch.inf
         value, index = _top(similarity, count)
         best, order = torch.cat([best, value], 1).topk(count, dim=1)
-        where = torch.cat([where, index + part[0]], 1).gather(1, order)
+        where = torch.cat([where, index + start], 1).gather(1, order)
     return best, where
 
 
