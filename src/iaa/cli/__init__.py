@@ -12,6 +12,8 @@ VERBS: dict[str, str] = {
     "compare": "train a baseline and IAA over equal seeds, and test the difference",
     "data": "check a benchmark against the paper, see what your own data holds",
     "embed": "any network over any dataset to an embeddings file; continues when killed",
+    "serve": "search in the browser: a local page and an HTTP API over a run's pictures",
+    "export": "a run as an ONNX file that embeds alone, or as weights with a model card",
     "evaluate": "score embeddings: R@K, RP, MAP@R with intervals, comparisons, worst classes",
 }
 """Verb to what it does. ``iaa.cli.<verb>`` holds ``command`` (a function, or a dict of them) or ``run``."""

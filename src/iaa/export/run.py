@@ -1,0 +1,67 @@
+"""From a finished run to what can be given away: an ONNX file that was checked, or a folder with a card."""
+
+from pathlib import Path
+from typing import Any
+
+from iaa import __version__
+from iaa.export.bundle import read_json, write_bundle
+from iaa.export.card import public_data
+from iaa.export.check import Agreement, agreement, samples
+from iaa.export.graph import Exportable, write_graph
+from iaa.retrieval.embeddings import Embeddings, replace_file
+from iaa.search.model import Model
+
+
+def export_onnx(model: Model, target: Path, *, vectors: bool = False) -> Agreement:
+    """Write the file beside its place, compare it with the network, and only then put it there.
+
+    ``vectors``: of a head trained on vectors the head alone, even if the network before it is known.
+    """
+    if vectors and model.head is None:
+        raise ValueError(f"vectors are for heads trained on them: {model.path} was trained on pictures")
+    what = _head(model) if vectors or model.network is None else Exportable(model.network, model.preprocessing)
+    about = _about(model)
+    inputs, real = samples(what, _own_pictures(model.path))
+    found: list[Agreement] = []
+
+    def write(path: Path) -> None:
+        write_graph(what, path, about=about)
+        found.append(agreement(path, what, inputs, real))
+
+    replace_file(target, write)
+    return found[0]
+
+
+def export_safetensors(model: Model, out: Path) -> list[Path]:
+    """What was trained (the network, or the head alone), its configuration and its card."""
+    if model.config is None:
+        raise ValueError(f"{model.path} is an embeddings file: export takes a run directory")
+    what = _head(model)
+    if model.head is None and model.network is not None:
+        what = Exportable(model.network, model.preprocessing)
+    return write_bundle(model.config, what, model.path, out)
+
+
+def _head(model: Model) -> Exportable:
+    assert model.head is not None
+    return Exportable(model.head, None, model.head.features)
+
+
+def _own_pictures(run: Path) -> list[str]:
+    files = sorted(run.glob("embeddings*.safetensors"))
+    return [name for name in Embeddings.load(files[0]).ids if Path(name).is_file()] if files else []
+
+
+def _about(model: Model) -> dict[str, Any]:
+    if model.config is None:
+        raise ValueError(f"{model.path} is an embeddings file: export takes a run directory")
+    return {
+        "run": model.path.resolve().name,
+        "data": public_data(model.config.data),
+        "model": model.config.model,
+        "loss": model.config.loss,
+        "dim": model.dim,
+        "similarity": "cosine",
+        "test": read_json(model.path / "metrics.json")["test"],
+        "iaa": __version__,
+    }
