@@ -13,12 +13,17 @@ if TYPE_CHECKING:
     from iaa.boosting import BoostedLoss
     from iaa.retrieval.embeddings import Embeddings
     from iaa.retrieval.metrics import score
+    from iaa.search.gallery import Gallery
+    from iaa.search.model import Model, load
 
 __version__ = "0.1.0"
 
 _LAZY: dict[str, str] = {
     "BoostedLoss": "iaa.boosting",
     "Embeddings": "iaa.retrieval.embeddings",
+    "Gallery": "iaa.search.gallery",
+    "Model": "iaa.search.model",
+    "load": "iaa.search.model",
     "score": "iaa.retrieval.metrics",
     "spearman": "iaa.analysis.correlation",
 }
@@ -29,11 +34,14 @@ __all__ = [
     "BoostedLoss",
     "ClassStats",
     "Embeddings",
+    "Gallery",
+    "Model",
     "correct",
     "correction_weight",
     "cov_distance",
     "estimate",
     "global_variance",
+    "load",
     "mean_distance",
     "score",
     "spearman",

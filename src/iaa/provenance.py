@@ -45,7 +45,7 @@ def picture_ids(dataset: Dataset, base: Path) -> list[str]:
     names = [Path(os.path.relpath(path, base)).as_posix() for path in dataset.paths]
     if dataset.boxes is None:
         return names
-    return [name + _fragment(box) for name, box in zip(names, dataset.boxes, strict=True)]
+    return [name + fragment(box) for name, box in zip(names, dataset.boxes, strict=True)]
 
 
 def distinct_pictures(datasets: Iterable[Dataset], base: Path) -> dict[str, Picture]:
@@ -123,7 +123,8 @@ def assemble(
     )
 
 
-def _fragment(box: npt.NDArray[np.float64]) -> str:
+def fragment(box: npt.NDArray[np.float64]) -> str:
+    """A box as a media fragment, ``#xywh=left,top,width,height``; nothing for the whole picture."""
     if np.isnan(box).any():
         return ""
     left, top, right, bottom = box.tolist()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ class UnreadablePicture(ValueError):
 
 
 def read(
-    path: str,
+    path: str | BinaryIO,
     *,
     background: str = "white",
     at_least: int | None = None,
@@ -37,12 +37,13 @@ def read(
     """An upright 8-bit RGB picture; what is transparent shows the background.
 
     ``at_least``: a JPEG may be decoded at 1/2, 1/4 or 1/8 as long as both sides keep that many pixels.
-    ``box``: left, top, right, bottom to cut out, in pixels of the file.
+    ``box``: left, top, right, bottom to cut out, in pixels of the file. The file may be open already.
     """
     pil = need("PIL.Image", extra="images")
+    name = path if isinstance(path, str) else "as given"
     try:
         with pil.open(path) as picture:
-            _refuse_bomb(path, picture)
+            _refuse_bomb(name, picture)
             if at_least is not None and box is None and picture.format == "JPEG":
                 picture.draft(None, (at_least, at_least))
             picture.load()
@@ -52,9 +53,18 @@ def read(
     except UnreadablePicture:
         raise
     except (OSError, ValueError, SyntaxError, EOFError, MemoryError, Warning) as error:
-        raise UnreadablePicture(path, _reason(error)) from error
+        raise UnreadablePicture(name, _reason(error)) from error
     except pil.DecompressionBombError as error:
-        raise UnreadablePicture(path, "too large") from error
+        raise UnreadablePicture(name, "too large") from error
+
+
+def as_rgb(picture: "Image", *, background: str = "white") -> "Image":
+    """An open picture as ``read`` would give it: upright, 8-bit RGB."""
+    try:
+        _refuse_bomb("as given", picture)
+        return _rgb(_upright(picture), background)
+    except (OSError, SyntaxError, EOFError) as error:
+        raise UnreadablePicture("as given", _reason(error)) from error
 
 
 def glance(path: str) -> UnreadablePicture | None:

@@ -3,11 +3,13 @@
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from iaa.errors import need, unknown
 from iaa.retrieval.inputs import as_vectors
 from iaa.retrieval.knn import Neighbors, knn
+from iaa.retrieval.similarity import points
 
 KINDS = ("flat", "hnsw", "ivf")
 _ROWS = 65536
@@ -76,6 +78,50 @@ def measured_recall(
     own[:, -1] |= ~own.any(1)
     exact = exact[~own].view(len(rows), k)
     return float((exact[:, :, None] == found[:, None, :]).any(2).double().mean())
+
+
+class Index:
+    """A gallery made ready once and asked often, by cosine: exact, or one of faiss."""
+
+    def __init__(self, gallery: Float[Tensor, "n d"], *, kind: str = "exact", effort: int = 32) -> None:
+        if kind not in ("exact", *KINDS):
+            raise unknown("index", kind, ("exact", *KINDS))
+        self.gallery, self.kind = as_vectors(gallery, "gallery"), kind
+        self._ready = points(self.gallery)[1] if kind == "exact" else None
+        self._faiss = None if kind == "exact" else build(self.gallery, kind=kind, effort=effort)
+
+    def __len__(self) -> int:
+        return len(self.gallery)
+
+    def search(
+        self, query: Float[Tensor, "q d"], *, top: int, exclude: Int64[Tensor, " q"] | None = None
+    ) -> Neighbors:
+        """The ``top`` nearest, or all there are if fewer; where none is left the index is -1.
+
+        ``exclude`` names a row per query that must not answer, -1 for none.
+        """
+        if top < 1:
+            raise ValueError(f"top must be 1 or more, got {top}")
+        k = min(top + (exclude is not None), len(self))
+        exact = self._ready is not None
+        found = knn(query, self._ready, k=k) if exact else search(self._faiss, query, k=k)
+        if exclude is None:
+            return found
+        return _without(found, exclude.to(found.index.device), top)
+
+    def recall(self, *, top: int = 10, sample: int = 200) -> float:
+        """Share of the true nearest that it finds, measured on a seeded sample of the gallery."""
+        if self._faiss is None:
+            return 1.0
+        return measured_recall(self._faiss, self.gallery, k=min(top, len(self) - 1), sample=sample)
+
+
+def _without(found: Neighbors, exclude: Tensor, top: int) -> Neighbors:
+    """Drop the excluded row of each query, keep the order; a place that stays empty has index -1."""
+    own = found.index == exclude[:, None]
+    last = own.int().argsort(dim=1, stable=True)  # what is dropped goes to the end
+    index = found.index.where(~own, -1).gather(1, last)[:, :top]
+    return Neighbors(index, found.value.gather(1, last)[:, :top])
 
 
 def _array(z: Tensor, distance: str) -> Any:

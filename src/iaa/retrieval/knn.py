@@ -28,7 +28,7 @@ class Neighbors:
 
 def knn(
     query: Tensor,
-    gallery: Tensor | None = None,
+    gallery: Tensor | Points | None = None,
     *,
     k: int,
     distance: str = "cosine",
@@ -38,16 +38,21 @@ def knn(
     """The ``k`` nearest of the gallery, or of all others when there is none; self is left out by identity.
 
     Ties go to the lower index; the order depends neither on ``budget`` nor on threads or device. Memory is
-    the result and ``budget``, whatever the size of the gallery.
+    the result and ``budget``, whatever the size of the gallery. A gallery that is asked often may come as
+    ``points`` made before, for cosine alone: Euclidean distance is scaled by queries and gallery together.
     """
     z = as_vectors(query, "query")
-    other = None if gallery is None else as_vectors(gallery, "gallery")
+    ready = gallery if isinstance(gallery, Points) else None
+    if ready is not None and (distance != "cosine" or ready.centre is not None):
+        raise ValueError("a gallery of points answers by cosine alone: give the vectors themselves")
+    other = ready.raw if ready is not None else None if gallery is None else as_vectors(gallery, "gallery")
     size = len(z if other is None else other)
     if other is not None and other.shape[1] != z.shape[1]:
         raise ValueError(f"the gallery must have the queries' dimension {z.shape[1]}, got {other.shape[1]}")
     if not 1 <= k <= size - (other is None):
         raise ValueError(f"k must lie in [1, {size - (other is None)}], the neighbours a query has, got {k}")
-    mine, target = points(z, distance=distance, other=other)
+    mine, target = points(z, distance=distance, other=None if ready is not None else other)
+    target = target if ready is None else ready
     rows_per_step = max(1, min(1024, budget // (12 * min(size, _WIDTH) + 96 * _GROUP * (k + _SPARE))))
     result = Neighbors(
         torch.empty(len(z), k, dtype=torch.int64, device=z.device), z.new_empty(len(z), k).float()

@@ -27,7 +27,7 @@ class Parts:
         self.folder = folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._lock = _hold(folder / "lock")
+            self._lock = hold(folder / "lock")
         except OSError as error:
             raise OSError(f"cannot use {folder}: {error}") from error
         try:
@@ -143,7 +143,7 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def _hold(path: Path) -> IO[str]:
+def hold(path: Path) -> IO[str]:
     """A lock that dies with the process, even a killed one, and that worker processes do not inherit."""
     file = open(path, "w")  # noqa: SIM115 (held until the work is done)
     try:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from iaa import IAA
 from iaa.boosting import BoostedLoss
 from iaa.config import Augment, Config, Optimizer
 from iaa.data import Dataset
@@ -17,6 +16,7 @@ from iaa.data.sampler import BalancedSampler
 from iaa.errors import need, unknown
 from iaa.losses import Baseline
 from iaa.losses import build as build_loss
+from iaa.method.augment import IAA
 from iaa.training.sources import Batches, Source, open_source
 
 if TYPE_CHECKING:

@@ -1,0 +1,160 @@
+"""A gallery: embeddings of pictures and what they show, to be searched."""
+
+import functools
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from iaa.provenance import Picture
+from iaa.retrieval.embeddings import Embeddings
+from iaa.retrieval.index import Index
+from iaa.search.listing import picture
+from iaa.search.model import Model
+
+
+class Hit(NamedTuple):
+    """One answer."""
+
+    row: int
+    """Its place in the gallery."""
+    similarity: float
+    """Cosine, 1 at most."""
+    label: str
+    id: str
+
+
+@dataclass(frozen=True, eq=False)
+class Gallery:
+    """What stands in a gallery's file at one moment; it never changes, ``add`` and ``remove`` give another.
+
+    The file is replaced as a whole, so a reader has the old gallery or the new one, never a mixture.
+    """
+
+    data: Embeddings
+    file: Path
+    spec: str | None = None
+    """What it was opened from; None means the run's own pictures."""
+    notes: tuple[str, ...] = ()
+    """What a person should know, such as that the pictures themselves are not here any more."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Pictures that could not be read, and why."""
+
+    @classmethod
+    def open(
+        cls,
+        model: Model,
+        spec: str | None = None,
+        *,
+        add: Iterable[str | Path] = (),
+        remove: Iterable[str] = (),
+        on_progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> "Gallery":
+        """The run's own pictures, or those of ``folder:DIR``, ``table:FILE`` or an embeddings file.
+
+        Embedded once and kept in ``RUN/galleries``; later only what is new or changed is embedded, and what
+        is gone is dropped. ``add`` brings folders or pictures in, ``remove`` takes classes or paths out, both
+        for good. ``on_progress`` is told how many pictures of how many are embedded.
+        """
+        from iaa.search.keeping import open_gallery
+
+        return open_gallery(model, spec, add=add, remove=remove, on_progress=on_progress)
+
+    def add(self, model: Model, *paths: str | Path) -> "Gallery":
+        """With the pictures of folders (a class per sub-folder, or the folder's name) or single pictures."""
+        return Gallery.open(model, self.spec, add=paths)
+
+    def remove(self, model: Model, *what: str) -> "Gallery":
+        """Without these classes or paths; the pictures themselves stay where they are."""
+        return Gallery.open(model, self.spec, remove=what)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    @property
+    def dim(self) -> int:
+        """Numbers of an embedding."""
+        return int(self.data.z.shape[1])
+
+    @functools.cached_property
+    def classes(self) -> dict[str, Int64[Tensor, " n"]]:
+        """Every class and its rows."""
+        order = self.data.labels.argsort(stable=True)
+        labels, sizes = self.data.labels[order].unique_consecutive(return_counts=True)
+        parts = order.split(sizes.tolist())
+        return {self.class_name(label): rows for label, rows in zip(labels.tolist(), parts, strict=True)}
+
+    def class_name(self, label: int) -> str:
+        """The name of a class by its number."""
+        return (self.data.class_names or {}).get(label, str(label))
+
+    def label(self, row: int) -> str:
+        """The class of a row."""
+        return self.class_name(int(self.data.labels[row]))
+
+    def picture(self, row: int) -> Picture | None:
+        """The file of a row and the box in it; None where it is not here."""
+        found = picture(self.data.ids[row], self.data.meta.get("root"))
+        return found if os.path.isfile(found.path) else None
+
+    @functools.cached_property
+    def rows_by_path(self) -> dict[str, int]:
+        """The row of every picture by its absolute path."""
+        root = self.data.meta.get("root")
+        return {os.path.abspath(picture(name, root).path): row for row, name in enumerate(self.data.ids)}
+
+    @functools.cached_property
+    def exact(self) -> Index:
+        """The exact index, made at the first search."""
+        return Index(self.data.z)
+
+    def search(
+        self,
+        query: Float[Tensor, "q d"],
+        *,
+        top: int = 5,
+        exclude: Iterable[int] | None = None,
+        within: Int64[Tensor, " m"] | None = None,
+        index: Index | None = None,
+    ) -> list[list[Hit]]:
+        """The most similar pictures of each query, nearest first.
+
+        ``exclude`` gives a row per query that must not answer, -1 for none (a picture of the gallery that
+        asks for others like itself). Only rows ``within`` may answer. ``index`` may replace the exact one.
+        """
+        if query.ndim != 2 or query.shape[1] != self.dim:
+            raise ValueError(
+                f"gallery {self.file} holds vectors of {self.dim} dimensions, "
+                f"the query has shape {tuple(query.shape)}"
+            )
+        own = None if exclude is None else torch.tensor(list(exclude), dtype=torch.int64)
+        if within is not None:
+            index = Index(self.data.z[within])
+            if own is not None:
+                place = torch.full((len(self) + 1,), -1)
+                place[within] = torch.arange(len(within))
+                own = place[own]
+        found = (index or self.exact).search(query, top=top, exclude=own)
+        rows = found.index if within is None else torch.where(found.index < 0, -1, within[found.index])
+        return [
+            [self._hit(row, value) for row, value in zip(places, values, strict=True) if row >= 0]
+            for places, values in zip(rows.tolist(), found.value.tolist(), strict=True)
+        ]
+
+    def _hit(self, row: int, similarity: float) -> Hit:
+        return Hit(row, similarity, self.label(row), self.data.ids[row])
+
+    def describe(self) -> dict[str, Any]:
+        """Size and origin, for people and programs."""
+        return {
+            "file": str(self.file),
+            "pictures": len(self),
+            "classes": len(self.classes),
+            "dim": self.dim,
+            "left_out": len(self.left_out),
+        }

@@ -1,0 +1,270 @@
+"""Galleries kept beside a run: what is new is embedded, what is gone dropped, the file replaced whole."""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from iaa.data.images import Pictures, transform
+from iaa.extraction import embed_pictures
+from iaa.provenance import fingerprint
+from iaa.retrieval.embeddings import Embeddings
+from iaa.retrieval.parts import Parts, hold
+from iaa.search.gallery import Gallery
+from iaa.search.listing import Listing, own_vectors, picture
+from iaa.search.model import Model
+from iaa.search.plan import Plan, gallery_file
+
+VERSION = 1
+SAVE_EVERY = 1024
+Progress = Callable[[int, int], None]
+
+
+def open_gallery(
+    model: Model,
+    spec: str | None = None,
+    *,
+    add: Iterable[str | Path] = (),
+    remove: Iterable[str] = (),
+    on_progress: Progress = lambda done, total: None,
+) -> Gallery:
+    """See ``Gallery.open``."""
+    add, remove = tuple(map(str, add)), tuple(remove)
+    finished = model.path if spec is None and model.path.is_file() else _finished(spec)
+    if finished is not None:
+        if add or remove:
+            raise ValueError(
+                f"{finished} is a finished file: only galleries kept beside a run can be changed"
+            )
+        return Gallery(_vectors_for(model, finished), finished, spec)
+    file = gallery_file(model, spec)
+    kept = _read(file, model)
+    if kept is not None and not add and not remove:
+        try:
+            plan = _plan(kept, model, spec)
+            if not _is_stale(kept, model, plan.listing(model)):
+                return _gallery(kept, file, spec)
+        except (OSError, ValueError, ImportError) as error:
+            if kept.meta["model"] != model.identity:
+                raise
+            return _gallery(kept, file, spec, f"searching what is kept in {file}: {error}")
+    try:
+        with _locked(file):
+            kept = _read(file, model)  # somebody may have changed it meanwhile
+            plan = _plan(kept, model, spec).changed(model, add, remove)
+            made = _renew(model, plan, kept, file, on_progress)
+    except BlockingIOError as error:
+        if kept is None or add or remove or kept.meta["model"] != model.identity:
+            raise OSError(f"{file} is being changed by another process: try again when it is done") from error
+        return _gallery(kept, file, spec, "another process is renewing the gallery: searching the old one")
+    return replace(made, spec=spec)
+
+
+def _renew(model: Model, plan: Plan, kept: Embeddings | None, file: Path, on_progress: Progress) -> Gallery:
+    """Embed what is not kept, and put both together in the order of the listing."""
+    began = time.time()
+    listing = plan.listing(model)
+    left_out = dict(kept.meta["left_out"]) if kept is not None else {}
+    place: dict[str, int] = {}
+    notes: tuple[str, ...] = ()
+    if kept is not None and kept.meta["model"] != model.identity:
+        kept, left_out = None, {}
+        notes = ("the model has changed since: all pictures are embedded anew",)
+    if kept is not None:
+        changed = _changed(kept, listing)
+        place = {name: row for row, name in enumerate(kept.ids) if name not in changed}
+        left_out = {name: reason for name, reason in left_out.items() if name not in changed}
+    todo = [name for name in listing.ids if name not in place and name not in left_out]
+    fresh, z, bad = _embed(model, todo, file, on_progress)
+    names = set(listing.ids)
+    left_out = {name: reason for name, reason in (left_out | bad).items() if name in names}
+    place |= {name: row + (0 if kept is None else len(kept)) for row, name in enumerate(fresh)}
+    whole = z if kept is None else torch.cat([kept.z, z]) if len(z) else kept.z
+    rows = [row for row, name in enumerate(listing.ids) if name in place]
+    if not rows:
+        why = f": {next(iter(left_out.items()))}" if left_out else ""
+        raise ValueError(f"the gallery would be empty{why}")
+    listing = listing.take(rows)
+    numbers = {name: number for number, name in enumerate(sorted(set(listing.classes)))}
+    meta = {"gallery": VERSION, "model": model.identity, "made": began, "left_out": left_out}
+    data = Embeddings(
+        whole[torch.tensor([place[name] for name in listing.ids])],
+        torch.tensor([numbers[name] for name in listing.classes]),
+        listing.ids,
+        {number: name for name, number in numbers.items()},
+        listing.split,
+        meta=meta | {"plan": plan.as_json()},
+    )
+    data.save(file)
+    return Gallery(data, file, notes=notes, left_out=bad)
+
+
+def _embed(
+    model: Model, names: list[str], file: Path, on_progress: Progress
+) -> tuple[list[str], Tensor, dict[str, str]]:
+    """Names and embeddings of what can be read, and why the rest cannot; what a kill left is continued."""
+    given, z = _given(model, names)
+    known = set(given)
+    names = [name for name in names if name not in known]
+    if not names:
+        return given, z, {}
+    if model.network is None or model.preprocessing is None:
+        raise ValueError(f"{model.path} embeds vectors, not pictures: {model.no_pictures}")
+    found = [picture(name) for name in names]
+    boxes = np.stack([one.box for one in found])
+    pictures = Pictures(
+        [one.path for one in found],
+        np.zeros(len(found), dtype=np.int64),
+        transform(False, **model.preprocessing),
+        cache=False,
+        on_bad_image="skip",
+        boxes=None if np.isnan(boxes).all() else boxes,
+        check=False,
+    )
+    config = {"model": model.identity, "pictures": fingerprint({"names": names})}
+    folder = file.with_suffix(".parts")
+    try:
+        parts = Parts(folder, config)
+    except ValueError:  # begun with other pictures
+        parts = Parts(folder, config, restart=True)
+    done = parts.done
+
+    def tick(pictures: int) -> None:
+        nonlocal done
+        done += pictures
+        on_progress(done, len(names))
+
+    try:
+        on_progress(done, len(names))
+        embed_pictures(
+            model.network, pictures, parts, device=model.device, save_every=SAVE_EVERY, on_batch=tick
+        )
+        rows, vectors, bad = _collected(parts, pictures)
+        parts.remove()
+    finally:
+        parts.release()
+    reasons = dict(bad)
+    left_out = {
+        name: reasons[one.path] for name, one in zip(names, found, strict=True) if one.path in reasons
+    }
+    return given + [names[row] for row in rows.tolist()], torch.cat([z, vectors]), left_out
+
+
+def _collected(parts: Parts, pictures: Pictures) -> tuple[Tensor, Tensor, list[tuple[str, str]]]:
+    try:
+        return parts.collect()
+    except ValueError:
+        if len(pictures.bad) < len(set(pictures.paths)):
+            raise
+        none = torch.empty(0, dtype=torch.int64), torch.empty(0, 0)
+        return *none, [(error.path, error.reason) for error in pictures.bad]
+
+
+def _given(model: Model, names: list[str]) -> tuple[list[str], Tensor]:
+    """Those of a head's own vectors, which need no picture."""
+    if model.head is None or model.config is None:
+        return [], torch.empty(0, model.dim)
+    listing, vectors = own_vectors(model.config)
+    wanted = set(names)
+    rows = [row for row, name in enumerate(listing.ids) if name in wanted]
+    if not rows:
+        return [], torch.empty(0, model.dim)
+    return [listing.ids[row] for row in rows], model.embed(vectors[torch.tensor(rows)])
+
+
+def _changed(kept: Embeddings, listing: Listing) -> set[str]:
+    """Names whose file was written after the gallery."""
+    made, changed = float(kept.meta["made"]), set()
+    for name in listing.ids:
+        try:
+            if os.stat(picture(name).path).st_mtime > made:
+                changed.add(name)
+        except OSError:  # vectors need no picture; a picture that is gone is told when it is to be read
+            continue
+    return changed
+
+
+def _is_stale(kept: Embeddings, model: Model, listing: Listing) -> bool:
+    if kept.meta["model"] != model.identity:
+        return True
+    left_out = kept.meta["left_out"]
+    names = [kept.class_names[label] for label in kept.labels.tolist()] if kept.class_names else []
+    there = dict(zip(kept.ids, zip(names, kept.split, strict=True), strict=True))
+    wanted = zip(listing.ids, zip(listing.classes, listing.split, strict=True), strict=True)
+    expected = {name: rest for name, rest in wanted if name not in left_out}
+    return there != expected or bool(_changed(kept, listing))
+
+
+def _gallery(kept: Embeddings, file: Path, spec: str | None, *notes: str) -> Gallery:
+    return Gallery(kept, file, spec, notes)
+
+
+def _plan(kept: Embeddings | None, model: Model, spec: str | None) -> Plan:
+    return Plan.of(model, spec) if kept is None else Plan.from_json(kept.meta["plan"])
+
+
+def _read(file: Path, model: Model) -> Embeddings | None:
+    if not file.is_file():
+        return None
+    again = "delete it to have it made again"
+    try:
+        kept = Embeddings.load(file)
+    except ValueError as error:
+        raise ValueError(f"{error}: {again}") from error
+    version = kept.meta.get("gallery")
+    if version != VERSION:
+        raise ValueError(f"{file} is a gallery of version {version}, this program reads {VERSION}: {again}")
+    if kept.meta["model"] == model.identity and kept.z.shape[1] != model.dim:
+        raise ValueError(
+            f"{file} holds vectors of {kept.z.shape[1]} dimensions, the model makes {model.dim}: {again}"
+        )
+    return kept
+
+
+def _finished(spec: str | None) -> Path | None:
+    """An embeddings file named as a gallery."""
+    from iaa.retrieval.formats import READERS
+
+    path = Path(spec or "").expanduser()
+    return path if spec and ":" not in spec and path.suffix in READERS else None
+
+
+def _vectors_for(model: Model, file: Path) -> Embeddings:
+    """The rows of an embeddings file in the space of the model."""
+    data = Embeddings.load(file)
+    made_by = data.meta.get("weights_sha256")
+    if model.head is not None and data.z.shape[1] == model.head.features and made_by != model.weights:
+        return replace(data, z=model.embed(data.z))
+    if data.z.shape[1] != model.dim:
+        raise ValueError(
+            f"{file} holds vectors of {data.z.shape[1]} dimensions, the model of {model.path} makes "
+            f"{model.dim}: `iaa embed … --model {model.path}` makes fitting ones"
+        )
+    if made_by not in (None, model.weights):
+        raise ValueError(f"{file} was made by another network than {model.path}: similarities would be noise")
+    return data
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    """One process at a time changes a gallery; what a kill left half-written is cleared away."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        lock: Any = hold(file.with_suffix(".lock"))
+    except OSError as error:
+        if isinstance(error.__cause__, BlockingIOError):
+            raise error.__cause__ from error
+        raise OSError(f"cannot keep a gallery in {file.parent}: {error}") from error
+    try:
+        for half in file.parent.glob(f".{file.stem}-*{file.suffix}"):
+            half.unlink(missing_ok=True)
+        yield
+    finally:
+        lock.close()

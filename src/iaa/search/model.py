@@ -1,0 +1,232 @@
+"""``iaa.load``: a run, or the network behind an embeddings file, ready to embed what it has never seen."""
+
+import functools
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from iaa.config import Config, load_config
+from iaa.data.decode import UnreadablePicture, as_rgb, read
+from iaa.data.images import Batch, Pictures, Transform, loader, transform
+from iaa.data.transforms import as_tensor
+from iaa.extraction import embed_batches, resolve_device
+from iaa.models import Preprocessing
+from iaa.models.projection import Projection
+from iaa.provenance import weights_hash
+from iaa.retrieval.embeddings import Embeddings
+from iaa.search.origin import embedder_of, network_behind, projection_of
+
+SEVERAL = 512
+"""Paths from which on worker processes read them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A trained network and how it wants its pictures; what it embeds is not normalised."""
+
+    path: Path
+    """The run directory or the embeddings file it was loaded from."""
+    config: Config | None
+    """That of the run; None for the network behind an embeddings file."""
+    dim: int
+    """Numbers of an embedding."""
+    network: nn.Module | None
+    """From pictures to embeddings; None where only vectors can be embedded."""
+    head: Projection | None
+    """From vectors to embeddings, for a run on vectors."""
+    preprocessing: Preprocessing | None
+    device: torch.device
+    no_pictures: str = ""
+    """Why pictures cannot be embedded; empty if they can."""
+
+    @property
+    def folder(self) -> Path:
+        """The run directory, or the folder of the embeddings file."""
+        return self.path if self.path.is_dir() else self.path.parent
+
+    @functools.cached_property
+    def weights(self) -> str:
+        """SHA-256 of the weights, as `iaa embed` writes it into its files."""
+        module = self.network if self.network is not None else self.head
+        return weights_hash(module if module is not None else nn.Identity())
+
+    @functools.cached_property
+    def identity(self) -> dict[str, Any]:
+        """What its embeddings depend on: two models with the same identity embed alike."""
+        return {"weights_sha256": self.weights, "dim": self.dim, "preprocessing": _plain(self)}
+
+    def embed(
+        self,
+        inputs: Any,
+        *,
+        batch_size: int = 64,
+        workers: int | None = None,
+        on_batch: Callable[[int], None] = lambda done: None,
+    ) -> Float[Tensor, "n d"]:
+        """Embeddings of paths, PIL pictures, encoded pictures (bytes) or uint8 arrays (H, W, 3), in a list.
+
+        A run on vectors takes those: floats (N, D). A picture that cannot be read raises
+        ``UnreadablePicture``, which names it.
+        """
+        vectors = _as_vectors(inputs)
+        if vectors is not None:
+            return self._embed_vectors(vectors, on_batch)
+        z, _, bad = self.embed_readable(
+            _as_list(inputs), batch_size=batch_size, workers=workers, on_batch=on_batch
+        )
+        if bad:
+            raise next(iter(bad.values()))
+        return z
+
+    def embed_readable(
+        self,
+        pictures: Sequence[Any],
+        *,
+        batch_size: int = 64,
+        workers: int | None = None,
+        on_batch: Callable[[int], None] = lambda done: None,
+    ) -> tuple[Float[Tensor, "n d"], list[int], dict[int, UnreadablePicture]]:
+        """Embeddings of all pictures that can be read, their positions, and what is wrong with the others."""
+        if self.network is None or self.preprocessing is None:
+            raise ValueError(f"{self.path} embeds vectors, not pictures: {self.no_pictures}")
+        if not len(pictures):
+            raise ValueError("there are no pictures to embed")
+        step = transform(False, **self.preprocessing)
+        bad: dict[int, UnreadablePicture] = {}
+        batches: Any
+        if len(pictures) >= SEVERAL and all(isinstance(one, str | Path) for one in pictures):
+            paths = [str(path) for path in pictures]
+            found = Pictures(paths, [0] * len(paths), step, cache=False, on_bad_image="skip", check=False)
+            batches = loader(found, batch_size=batch_size, workers=workers)
+        else:
+            found = None
+            batches = _batches(pictures, step, batch_size, bad)
+        parts = list(_each(self.network, batches, self.device, on_batch))
+        if found is not None:
+            reasons = {error.path: error for error in found.bad}
+            bad = {row: reasons[path] for row, path in enumerate(found.paths) if path in reasons}
+        z = torch.cat([part for part, _ in parts]) if parts else torch.empty(0, self.dim)
+        rows = [row for _, part in parts for row in part.tolist()]
+        return z, rows, bad
+
+    def _embed_vectors(self, vectors: Tensor, on_batch: Callable[[int], None]) -> Tensor:
+        if self.head is None:
+            raise ValueError(f"{self.path} embeds pictures, got floating numbers of shape {_shape(vectors)}")
+        if vectors.ndim != 2 or vectors.shape[1] != self.head.features:
+            raise ValueError(
+                f"{self.path} embeds vectors of {self.head.features} numbers, got shape {_shape(vectors)}"
+            )
+        rows = torch.arange(len(vectors))
+        batches = ((vectors[at].float(), at, at) for at in rows.split(4096))
+        return embed_batches(self.head, batches, device=self.device, on_batch=on_batch)[0]
+
+
+def load(path: str | Path, *, device: str = "auto") -> Model:
+    """The model of a finished run, or the network that made an embeddings file; nothing in them is executed.
+
+    A run that trained a head on vectors embeds vectors; it embeds pictures as well if the embeddings file it
+    was trained on says which network it came from, and that network can still be had.
+    """
+    path, where = Path(path).expanduser(), resolve_device(device)
+    if path.is_file():
+        try:
+            network = network_behind(Embeddings.load(path).meta).to(where).eval()
+        except ValueError as error:
+            text = str(error)
+            raise ValueError(text if str(path) in text else f"{path}: {text}") from error
+        return Model(path, None, network.dim, network, None, network.preprocessing, where)
+    if not path.is_dir():
+        raise FileNotFoundError(f"there is no run and no embeddings file at {path}")
+    config = load_config(path)
+    if not config.data.startswith("embeddings:"):
+        network = embedder_of(path, config).to(where).eval()
+        return Model(path, config, network.dim, network, None, network.preprocessing, where)
+    head = projection_of(path, config).to(where).eval()
+    file = Path(config.data.partition(":")[2]).expanduser()
+    try:
+        behind = network_behind(Embeddings.load(file).meta)
+        if behind.dim != head.features:
+            raise ValueError(f"its vectors have {behind.dim} numbers, the head takes {head.features}")
+    except (ValueError, OSError, ImportError) as error:
+        text = str(error)
+        reason = text if str(file) in text else f"{file}: {text}"
+        return Model(path, config, head.dim, None, head, None, where, reason)
+    whole = nn.Sequential(behind, head).to(where).eval()
+    return Model(path, config, head.dim, whole, head, behind.preprocessing, where)
+
+
+def _each(
+    network: nn.Module, batches: Any, device: torch.device, on_batch: Callable[[int], None]
+) -> Iterator[tuple[Tensor, Tensor]]:
+    for batch in batches:
+        z, _, rows = embed_batches(network, [batch], device=device, on_batch=on_batch)
+        yield z, rows
+
+
+def _batches(
+    pictures: Sequence[Any], step: Transform, batch_size: int, bad: dict[int, UnreadablePicture]
+) -> Iterator[Batch]:
+    for start in range(0, len(pictures), batch_size):
+        good: list[Tensor] = []
+        rows: list[int] = []
+        for row in range(start, min(start + batch_size, len(pictures))):
+            try:
+                good.append(_prepared(pictures[row], step))
+                rows.append(row)
+            except UnreadablePicture as error:
+                bad[row] = error
+        if rows:
+            at = torch.tensor(rows)
+            yield Batch(step.finish(torch.stack(good)), torch.zeros_like(at), at)
+
+
+def _prepared(given: Any, step: Transform) -> Tensor:
+    """One picture, whatever it came as, before it becomes floats."""
+    if isinstance(given, str | Path):
+        picture = read(str(given), at_least=step.at_least)
+    elif isinstance(given, bytes):
+        picture = read(io.BytesIO(given), at_least=step.at_least)
+    elif hasattr(given, "getexif"):
+        picture = as_rgb(given)
+    else:
+        pixels = np.asarray(given)
+        if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or pixels.shape[2:] not in ((), (3,), (4,)):
+            raise ValueError(
+                f"an array must be a picture of uint8 (height, width, 3), got {pixels.dtype} {pixels.shape}"
+            )
+        from PIL import Image
+
+        picture = as_rgb(Image.fromarray(pixels))
+    return step.vary(step.prepare(as_tensor(np.array(picture))), 0)
+
+
+def _as_list(inputs: Any) -> list[Any]:
+    """One picture is a list of one; an array of four dimensions is several."""
+    alone = isinstance(inputs, str | Path | bytes) or hasattr(inputs, "getexif")
+    return [inputs] if alone or getattr(inputs, "ndim", 4) < 4 else list(inputs)
+
+
+def _as_vectors(inputs: Any) -> Tensor | None:
+    """Floating numbers, as one array or as a list of rows; None for anything else."""
+    if isinstance(inputs, list | tuple) and inputs and getattr(inputs[0], "ndim", 0) == 1:
+        return torch.stack([torch.as_tensor(row) for row in inputs])
+    if isinstance(inputs, Tensor | np.ndarray):
+        tensor = torch.as_tensor(inputs)
+        return tensor if tensor.is_floating_point() else None
+    return None
+
+
+def _plain(model: Model) -> dict[str, Any] | None:
+    given = model.preprocessing
+    return None if given is None else {k: list(v) if isinstance(v, tuple) else v for k, v in given.items()}
+
+
+def _shape(tensor: Tensor) -> tuple[int, ...]:
+    return tuple(tensor.shape)
