@@ -27,7 +27,7 @@ def prepare(path: Path, wanted: dict) -> np.ndarray:  # type: ignore[type-arg]
     return np.asarray(image.crop((left, top, left + side, top + side)))
 
 
-def embed(session: onnxruntime.InferenceSession, paths: list[Path], batch: int = 32) -> np.ndarray:  # type: ignore[type-arg]
+def embed(session: onnxruntime.InferenceSession, paths: list[Path], batch: int = 32) -> np.ndarray:
     """Embeddings of unit length, so that a product is the cosine similarity."""
     wanted = json.loads(session.get_modelmeta().custom_metadata_map["preprocessing"])
     found = []
@@ -40,11 +40,13 @@ def embed(session: onnxruntime.InferenceSession, paths: list[Path], batch: int =
 
 def main(model: str, folder: str, query: str, top: int = 5) -> None:
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-    paths = sorted(p for p in Path(folder).rglob("*") if p.suffix.lower() in (".jpg", ".jpeg", ".png", ".webp"))
+    paths = sorted(
+        p for p in Path(folder).rglob("*") if p.suffix.lower() in (".jpg", ".jpeg", ".png", ".webp")
+    )
     similarity = embed(session, paths) @ embed(session, [Path(query)])[0]
     for place in np.argsort(-similarity)[:top]:
         print(f"{similarity[place]:.3f}  {paths[place]}")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4])
+    main(sys.argv[1], sys.argv[2], sys.argv[3])

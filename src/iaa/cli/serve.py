@@ -1,6 +1,7 @@
 """``iaa serve``: a page to search a run's pictures with, and the same as an HTTP API."""
 
 import sys
+import warnings
 import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -37,7 +38,7 @@ def command(
 
     Args:
         run: The run directory, or an embeddings file that says which network made it.
-        gallery: What is searched: folder:DIR, table:FILE or an embeddings file; the run's own pictures if not given.
+        gallery: folder:DIR, table:FILE or an embeddings file to search; without it, the run's own pictures.
         host: Address to listen at. Others than 127.0.0.1 let other machines see the gallery.
         port: Port to listen at; 0 takes a free one.
         open: Open the page in a browser.
@@ -67,6 +68,7 @@ def command(
         batch=batch_size,
     )
     keep_freed_memory()
+    warnings.filterwarnings("ignore", ".*decompression bomb", Warning)  # such uploads are refused and told so
     with bind(host, port) as bound:  # a port that is taken is told before anything is loaded
         model = load(run, device=device)
         pictures = _gallery(model, gallery)
@@ -82,8 +84,8 @@ def command(
 
         if not local:
             print(
-                f"warning: {host} can be reached from other machines: whoever does sees the gallery's pictures; "
-                "there is no password",
+                f"warning: {host} can be reached from other machines, without a password: "
+                "whoever does sees the gallery's pictures",
                 file=sys.stderr,
             )
         app = create_app(service, run=model.path.resolve().name, hosts=(*LOOPBACK, host) if local else None)

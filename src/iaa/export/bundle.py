@@ -20,7 +20,9 @@ def write_bundle(config: Config, what: Exportable, run: Path, out: Path) -> list
     surroundings = read_json(run / "surroundings.json")
     summaries = _summaries(run, metrics)
     shared = replace(config, data=public_data(config.data), root=None)
-    shared = replace(shared, network=replace(config.network, weights=None), run=replace(config.run, out="runs"))
+    shared = replace(
+        shared, network=replace(config.network, weights=None), run=replace(config.run, out="runs")
+    )
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out must name a folder for safetensors, got the file {out}")
     strangers = sorted(file.name for file in out.iterdir() if file.name not in FILES) if out.exists() else []
@@ -29,12 +31,10 @@ def write_bundle(config: Config, what: Exportable, run: Path, out: Path) -> list
     out.mkdir(parents=True, exist_ok=True)
     tensors = {key: value.detach().cpu().contiguous() for key, value in what.network.state_dict().items()}
     write_tensors(out / "model.safetensors", tensors, {"format": "pt"})
-    text = card(
-        shared, what, name=run.name, metrics=metrics, summaries=summaries, surroundings=surroundings
-    )
+    text = card(shared, what, name=run.name, metrics=metrics, summaries=summaries, surroundings=surroundings)
     texts = {
         "config.json": shared.to_json(),
-        "preprocessing.json": _json(what.expected()),
+        "preprocessing.json": _json(what.input_of_network()),
         "metrics.json": _json(metrics | {"intervals": summaries}),
         "README.md": text,
     }
@@ -46,7 +46,9 @@ def write_bundle(config: Config, what: Exportable, run: Path, out: Path) -> list
 def read_json(path: Path) -> dict[str, Any]:
     """A file of the run directory; a run that was not finished has none."""
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing: the run is not finished (iaa train --resume {path.parent})")
+        raise FileNotFoundError(
+            f"{path} is missing: the run is not finished (iaa train --resume {path.parent})"
+        )
     try:
         content = json.loads(path.read_text())
     except ValueError as error:

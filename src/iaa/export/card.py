@@ -25,8 +25,8 @@ def card(
     parts = [
         _header(config),
         f"# {name}",
-        f"An embedding model for retrieval: {_described(what)}. Two inputs of one class lie close by cosine "
-        "similarity, also of classes that were never trained on.",
+        "An embedding model for retrieval: what belongs together lies close by cosine similarity, also in "
+        f"classes that were never trained on.\n\nNetwork: {_described(what)}.",
         "## Data",
         _data(config, metrics),
         "## Recipe",
@@ -36,7 +36,9 @@ def card(
         "## Load",
         _load(what),
         "## Input",
-        "```json\n" + json.dumps(what.expected(), indent=2) + "\n```",
+        "`iaa.load` prepares pictures by itself; for use elsewhere:\n\n```json\n"
+        + json.dumps(what.input_of_network())
+        + "\n```",
         "## Limits",
         "The numbers are those of the data above. On pictures of another kind measure first: "
         "`iaa embed` and `iaa evaluate` take minutes. Similarity says what looks alike to the model, "
@@ -60,9 +62,8 @@ def _header(config: Config) -> str:
 def _data(config: Config, metrics: Mapping[str, Any]) -> str:
     train = metrics["train"]
     split = config.split
-    words = [
-        f"`{public_data(config.data)}`: trained on {train['samples']:,} samples of {train['classes']:,} classes"
-    ]
+    size = f"{train['samples']:,} samples of {train['classes']:,} classes"
+    words = [f"`{public_data(config.data)}`: trained on {size}"]
     if split.per_class is not None:
         words.append(f"at most {split.per_class} of each")
     if split.val_classes:
@@ -87,7 +88,7 @@ def _recipe(config: Config, metrics: Mapping[str, Any], surroundings: Mapping[st
         "batch": f"{config.batch.classes} classes, {config.batch.per_class} of each",
         "optimiser": f"{optimizer.name}, rate {optimizer.lr:g} (head x {optimizer.head_factor:g}), "
         f"weight decay {optimizer.weight_decay:g}, {optimizer.schedule}",
-        "epochs": f"{config.epochs} (weights of epoch {metrics['epoch'] + 1}, chosen as {metrics['select']})",
+        "epochs": f"{config.epochs} (these weights: epoch {metrics['epoch'] + 1}, the {_chosen(metrics)})",
         "precision and seed": f"{config.precision}, {config.seed}",
         "training time": f"{metrics['training_seconds'] / 60:.1f} minutes",
         "made with": f"iaa {versions.get('iaa')}, torch {versions.get('torch')}, "
@@ -105,7 +106,9 @@ def _numbers(metrics: Mapping[str, Any], summaries: Summaries) -> str:
     for part, summary in summaries.items():
         lines = [f"| {part} | value | over queries | over classes |", "|---|---:|---:|---:|"]
         for metric, found in summary.items():
-            spans = [f"{low:.1f} – {high:.1f}" for low, high in (found["over_queries"], found["over_classes"])]
+            spans = [
+                f"{low:.1f} – {high:.1f}" for low, high in (found["over_queries"], found["over_classes"])
+            ]
             lines.append(f"| {metric} | {found['value']:.1f} | {spans[0]} | {spans[1]} |")
         text.append("\n".join(lines))
     table = metrics["table"]
@@ -122,9 +125,12 @@ def _numbers(metrics: Mapping[str, Any], summaries: Summaries) -> str:
 def _load(what: Exportable) -> str:
     inputs = "vectors" if what.preprocessing is None else '["photo.jpg"]'
     code = f'import iaa\n\nmodel = iaa.load("FOLDER")  # the folder of this file\nz = model.embed({inputs})'
-    return (
-        f"```python\n{code}\n```\n\n`model.safetensors` holds the weights alone and runs no code when it is read."
-    )
+    note = "`model.safetensors` holds the weights alone and runs no code when it is read."
+    return f"```python\n{code}\n```\n\n{note}"
+
+
+def _chosen(metrics: Mapping[str, Any]) -> str:
+    return "best on held-out classes" if metrics["select"] == "best" else "last"
 
 
 def _described(what: Exportable) -> str:

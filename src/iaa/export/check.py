@@ -16,7 +16,7 @@ from iaa.export.graph import Exportable
 
 BATCHES = (1, 3, 8)
 TOLERANCE = 1e-4
-"""Most that two embeddings may differ, as a share of their length; float32 sums in another order give 1e-6."""
+"""Most that two embeddings may differ, as a share of their length; another order of sums gives 1e-6."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,13 @@ class Agreement:
     inputs: int
 
     def __str__(self) -> str:
-        what = f"{self.real} of the run's own" if self.real else f"{self.inputs} random inputs"
-        if 0 < self.real < self.inputs:
-            what += f" and {self.inputs - self.real} random inputs"
+        kinds = {"of its own pictures": self.real, "random inputs": self.inputs - self.real}
+        what = " and ".join(f"{count} {kind}" for kind, count in kinds.items() if count)
         batches = ", ".join(map(str, BATCHES[:-1])) + f" and {BATCHES[-1]}"
-        return f"largest difference {self.difference:.1e} ({self.share:.1e} of the length) on {what}, in batches of {batches}"
+        return (
+            f"largest difference {self.difference:.1e} ({self.share:.1e} of an embedding's length), "
+            f"on {what}, in batches of {batches}"
+        )
 
 
 def samples(what: Exportable, paths: Sequence[str] = ()) -> tuple[Tensor, int]:
@@ -66,7 +68,7 @@ def agreement(file: Path, what: Exportable, inputs: Tensor, real: int) -> Agreem
     for ours, theirs in pairs:
         if theirs.shape != ours.shape:
             raise ValueError(
-                f"the exported file gives shape {tuple(theirs.shape)} where PyTorch gives {tuple(ours.shape)}: "
+                f"the exported file gives shape {tuple(theirs.shape)}, PyTorch {tuple(ours.shape)}: "
                 "nothing was written"
             )
     ours, theirs = (torch.cat(column) for column in zip(*pairs, strict=True))

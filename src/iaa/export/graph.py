@@ -42,7 +42,7 @@ class FromPixels(nn.Module):
 
 @dataclass(frozen=True)
 class Exportable:
-    """A network and what it takes: pictures, or vectors of ``features`` numbers if there is no preprocessing."""
+    """A network and what it takes: pictures, or without preprocessing vectors of ``features`` numbers."""
 
     network: nn.Module
     preprocessing: Preprocessing | None
@@ -53,8 +53,12 @@ class Exportable:
         """What goes in: ``pixels`` or ``vectors``."""
         return "vectors" if self.preprocessing is None else "pixels"
 
-    def expected(self) -> dict[str, Any]:
-        """What a file says of its input: with a picture library, enough to prepare a picture."""
+    def input_of_network(self) -> dict[str, Any]:
+        """What the network itself takes: normalised floats, as the image transform makes them."""
+        return {"features": self.features} if self.preprocessing is None else dict(self.preprocessing)
+
+    def input_of_file(self) -> dict[str, Any]:
+        """What an ONNX file takes: with a picture library, enough to prepare a picture."""
         own = self.preprocessing
         if own is None:
             return {"input": self.input, "type": "float32", "features": self.features}
@@ -109,7 +113,7 @@ def write_graph(what: Exportable, path: Path, *, about: Mapping[str, Any]) -> No
         node.metadata_props.clear()  # stack traces with the paths of this machine
     model.producer_name = "iaa"
     model.metadata_props.clear()
-    model.metadata_props["preprocessing"] = json.dumps(what.expected())
+    model.metadata_props["preprocessing"] = json.dumps(what.input_of_file())
     model.metadata_props["about"] = json.dumps(dict(about))
     program.save(path, external_data=False)
 

@@ -17,9 +17,7 @@ def export_onnx(model: Model, target: Path, *, vectors: bool = False) -> Agreeme
 
     ``vectors``: of a head trained on vectors the head alone, even if the network before it is known.
     """
-    if vectors and model.head is None:
-        raise ValueError(f"vectors are for heads trained on them: {model.path} was trained on pictures")
-    what = _head(model) if vectors or model.network is None else Exportable(model.network, model.preprocessing)
+    what = _exportable(model, vectors=vectors)
     about = _about(model)
     inputs, real = samples(what, _own_pictures(model.path))
     found: list[Agreement] = []
@@ -36,15 +34,16 @@ def export_safetensors(model: Model, out: Path) -> list[Path]:
     """What was trained (the network, or the head alone), its configuration and its card."""
     if model.config is None:
         raise ValueError(f"{model.path} is an embeddings file: export takes a run directory")
-    what = _head(model)
-    if model.head is None and model.network is not None:
-        what = Exportable(model.network, model.preprocessing)
+    what = _exportable(model, vectors=model.head is not None)
     return write_bundle(model.config, what, model.path, out)
 
 
-def _head(model: Model) -> Exportable:
-    assert model.head is not None
-    return Exportable(model.head, None, model.head.features)
+def _exportable(model: Model, *, vectors: bool) -> Exportable:
+    if model.head is not None and (vectors or model.network is None):
+        return Exportable(model.head, None, model.head.features)
+    if vectors or model.network is None:
+        raise ValueError(f"only heads trained on vectors take vectors: {model.path} was trained on pictures")
+    return Exportable(model.network, model.preprocessing)
 
 
 def _own_pictures(run: Path) -> list[str]:

@@ -68,13 +68,21 @@ def _errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> JSONResponse:
-        return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+        sentence = error.detail
+        if sentence == "Not Found":
+            sentence = "there is nothing at this address: /api lists what there is"
+        elif sentence == "Method Not Allowed":
+            sentence = f"this address does not take {request.method}: /api lists what there is"
+        return JSONResponse({"error": sentence}, error.status_code, error.headers)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
         where = " ".join(str(part) for part in first["loc"][1:]) or "the request"
-        return JSONResponse({"error": f"{where}: {first['msg'].lower()}"}, 422)
+        reason = first["msg"].lower().removeprefix("value error, ")
+        if "uploadfile" in reason:
+            reason = "must be a file, as in `curl -F picture=@photo.jpg`"
+        return JSONResponse({"error": f"{where}: {reason}"}, 422)
 
     @app.exception_handler(Exception)
     async def broken(request: Request, error: Exception) -> JSONResponse:

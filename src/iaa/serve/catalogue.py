@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 from iaa import correction_weight, estimate
 from iaa.search.gallery import Gallery
 from iaa.serve.guard import Refused
-from iaa.serve.schemas import ClassAbout, Classes, ClassEntry, Hit, Listed, NearClass, Shown
+from iaa.serve.schemas import ClassAbout, ClassEntry, Classes, Hit, Listed, NearClass, Shown
 
 NEAR = 5
 """Other classes that are named."""
@@ -34,7 +34,9 @@ class Catalogue:
     def row(self, number: int) -> int:
         """A row of the gallery, or the refusal of a number that is none."""
         if not 0 <= number < len(self.gallery):
-            raise Refused(404, f"the gallery has no picture {number}: ids go from 0 to {len(self.gallery) - 1}")
+            raise Refused(
+                404, f"the gallery has no picture {number}: ids go from 0 to {len(self.gallery) - 1}"
+            )
         return number
 
     def rows(self, label: str | None) -> Tensor | None:

@@ -65,7 +65,9 @@ class Guard:
         try:
             self._admit(scope)
             if works and self.active >= self.in_flight:
-                raise Refused(503, f"{self.active} requests are being answered already: try again in a moment")
+                raise Refused(
+                    503, f"{self.active} requests are being answered already: try again in a moment"
+                )
             self.active += works
             try:
                 async with asyncio.timeout(self.seconds):
@@ -78,8 +80,8 @@ class Guard:
         except TimeoutError:
             if not started:
                 late = "the request did not arrive" if not body.whole else "there was no answer"
-                error = Refused(503 if body.whole else 408, f"{late} within {self.seconds:g} seconds")
-                await answer(guarded_send, error)
+                status = 503 if body.whole else 408
+                await answer(guarded_send, Refused(status, f"{late} within {self.seconds:g} seconds"))
 
     def _admit(self, scope: Any) -> None:
         headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}

@@ -14,7 +14,8 @@ from iaa.serve.guard import Refused
 if TYPE_CHECKING:
     from iaa.provenance import Picture
 
-FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
+Image.init()
+FORMATS = [name for name in ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF") if name in Image.OPEN]
 """What is taken from strangers; other decoders of Pillow start programs or are seldom looked at."""
 SIDES = (160, 320, 640, 1280)
 """Sizes that pictures of the gallery are sent in."""
@@ -26,19 +27,26 @@ def prepare_upload(content: bytes, step: Transform, *, pixels: int) -> Tensor:
         raise Refused(422, "the file is empty")
     try:
         with Image.open(io.BytesIO(content), formats=FORMATS) as header:
-            width, height = header.size
-        if width * height > pixels:
-            raise Refused(413, f"{width:,} x {height:,} pixels are too many: at most {pixels:,} are taken")
+            _refuse_size(*header.size, pixels, step)
         picture = read(io.BytesIO(content), at_least=step.at_least)
-        return step.vary(step.prepare(as_tensor(np.array(picture))), 0)
-    except Image.DecompressionBombError as error:
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise Refused(413, f"the picture has too many pixels: at most {pixels:,} are taken") from error
     except Refused:
         raise
     except UnreadablePicture as error:
         raise Refused(422, f"the picture cannot be read: {error.reason}") from error
     except Exception as error:  # decoders fail in many ways on bytes made to confuse them
-        raise Refused(422, f"the file is not a picture that can be read ({', '.join(FORMATS[2:])} or JPEG)") from error
+        known = ", ".join(name for name in FORMATS if name != "MPO")
+        raise Refused(422, f"the file is no picture that can be read; these can: {known}") from error
+    return step.vary(step.prepare(as_tensor(np.array(picture))), 0)
+
+
+def _refuse_size(width: int, height: int, pixels: int, step: Transform) -> None:
+    if width * height > pixels:
+        raise Refused(413, f"{width:,} x {height:,} pixels are too many: at most {pixels:,} are taken")
+    stretched = (step.at_least // 2) ** 2 * max(width, height) / max(min(width, height), 1)
+    if stretched > pixels:  # the short side is brought to a fixed length, and the long one grows with it
+        raise Refused(413, f"a picture of {width:,} x {height:,} pixels is too long and narrow")
 
 
 def shrink(picture: "Picture", side: int) -> tuple[bytes, str]:

@@ -37,7 +37,11 @@ def add_routes(app: FastAPI, service: Service, run: str) -> None:
     """Everything under ``/api``, as its own documentation says it."""
     limits, catalogue = service.limits, service.catalogue
 
-    @app.post("/api/search", responses=_refusals(*_UPLOADS), openapi_extra=_curl("-F picture=@photo.jpg -F top=5 {origin}/api/search"))
+    @app.post(
+        "/api/search",
+        responses=_refusals(*_UPLOADS),
+        openapi_extra=_curl("-F picture=@photo.jpg -F top=5 {origin}/api/search"),
+    )
     async def search_upload(picture: Picture, top: FormTop = 24, label: FormOnly = None) -> schemas.Found:
         """The most similar pictures of the gallery to an uploaded one, nearest first."""
         content, began = await picture.read(), time.perf_counter()
@@ -45,7 +49,11 @@ def add_routes(app: FastAPI, service: Service, run: str) -> None:
         hits, total = await service.search(await service.embed(content), top=top, label=label or None)
         return schemas.Found(results=hits, total=total, milliseconds=_since(began))
 
-    @app.get("/api/search", responses=_refusals(404), openapi_extra=_curl("-G -d id=0 -d top=5 {origin}/api/search"))
+    @app.get(
+        "/api/search",
+        responses=_refusals(404),
+        openapi_extra=_curl("-G -d id=0 -d top=5 {origin}/api/search"),
+    )
     async def search_from(
         id: Annotated[int, Query(description="A picture of the gallery, which is left out of the answer.")],
         top: Top = 24,
@@ -59,7 +67,11 @@ def add_routes(app: FastAPI, service: Service, run: str) -> None:
             query=catalogue.shown(row), results=hits, total=total, milliseconds=_since(began)
         )
 
-    @app.post("/api/embed", responses=_refusals(*_UPLOADS), openapi_extra=_curl("-F picture=@photo.jpg {origin}/api/embed"))
+    @app.post(
+        "/api/embed",
+        responses=_refusals(*_UPLOADS),
+        openapi_extra=_curl("-F picture=@photo.jpg {origin}/api/embed"),
+    )
     async def embed(picture: Picture) -> schemas.Vector:
         """The embedding of an uploaded picture, as the network gives it: not normalised."""
         z = await service.embed(await picture.read())
@@ -86,22 +98,32 @@ def add_routes(app: FastAPI, service: Service, run: str) -> None:
             embedded=service.batcher.items,
         )
 
-    @app.get("/api/gallery", responses=_refusals(404), openapi_extra=_curl("-G -d limit=5 {origin}/api/gallery"))
+    @app.get(
+        "/api/gallery", responses=_refusals(404), openapi_extra=_curl("-G -d limit=5 {origin}/api/gallery")
+    )
     async def gallery(
         limit: Annotated[int, Query(ge=1, le=MOST, description="How many.")] = 24, label: Only = None
     ) -> schemas.Listed:
         """Pictures to begin with: of a class, or one each of classes spread over the whole gallery."""
         return catalogue.some(label or None, limit)
 
-    @app.get("/api/classes", responses=_refusals(), openapi_extra=_curl("-G -d find=a -d limit=5 {origin}/api/classes"))
+    @app.get(
+        "/api/classes",
+        responses=_refusals(),
+        openapi_extra=_curl("-G -d find=a -d limit=5 {origin}/api/classes"),
+    )
     async def classes(
-        find: Annotated[str, Query(max_length=300, description="Part of the name; case does not matter.")] = "",
+        find: Annotated[
+            str, Query(max_length=300, description="Part of the name; case does not matter.")
+        ] = "",
         limit: Annotated[int, Query(ge=1, le=1000, description="How many.")] = 30,
     ) -> schemas.Classes:
         """Classes of the gallery by name."""
         return catalogue.find(find, limit)
 
-    @app.get("/api/class", responses=_refusals(404), openapi_extra=_curl("-G -d label=NAME {origin}/api/class"))
+    @app.get(
+        "/api/class", responses=_refusals(404), openapi_extra=_curl("-G -d label=NAME {origin}/api/class")
+    )
     async def class_about(
         label: Annotated[str, Query(max_length=300, description="The class.")],
     ) -> schemas.ClassAbout:
@@ -117,7 +139,9 @@ def add_routes(app: FastAPI, service: Service, run: str) -> None:
     async def picture(
         id: Annotated[int, InPath(description="A picture of the gallery.")],
         side: Annotated[int, Query(ge=16, le=1280, description="Longest side in pixels, at most.")] = 320,
-        v: Annotated[str, Query(max_length=64, description="As answers give it; lets browsers keep it.")] = "",
+        v: Annotated[
+            str, Query(max_length=64, description="As answers give it; lets browsers keep it.")
+        ] = "",
     ) -> Response:
         """A picture of the gallery, turned upright and made small."""
         content, kind = await service.picture(id, side)

@@ -27,7 +27,7 @@ class Hit(Shown):
 class Found(BaseModel):
     """What is most similar, nearest first."""
 
-    query: Shown | None = Field(None, description="The gallery picture that asked.")
+    query: Shown | None = Field(default=None, description="The gallery picture that asked.")
     results: list[Hit]
     total: int = Field(description="Pictures that were searched.")
     milliseconds: float = Field(description="From the whole upload to this answer.")
@@ -81,13 +81,13 @@ class ClassAbout(BaseModel):
     label: str
     pictures: int
     spread: float | None = Field(
-        None, description="Its total variance beside that of the average class; null for one picture."
+        default=None, description="Its total variance beside that of the average class; null for one picture."
     )
     directions: float | None = Field(
-        None, description="How many directions it varies in (effective rank); null for one picture."
+        default=None, description="How many directions it varies in (effective rank); null for one picture."
     )
     borrowed: float | None = Field(
-        None, description="Share of its corrected variance that other classes lend (Eq. 16)."
+        default=None, description="Share of its corrected variance that other classes lend (Eq. 16)."
     )
     lenders: list[Lender] = []
     similar: list[NearClass] = []
