@@ -19,7 +19,7 @@ from iaa.serve.service import Service
 
 PAGE = Path(__file__).parent / "page"
 DESCRIPTION = (
-    "Search pictures by example. Every refusal is JSON with one sentence under `error`. "
+    "Search pictures by example. Every refusal is JSON with one sentence under error. "
     "Similarity is the cosine of two embeddings."
 )
 _log = logging.getLogger("iaa.serve")

@@ -136,14 +136,14 @@ function openClass(label) {
 
 function tile(one, own) {
   const image = element("img", { src: one.picture, alt: one.label, loading: "lazy", decoding: "async" });
-  image.addEventListener("load", () => image.classList.toggle("small", image.naturalWidth < 120));
+  image.addEventListener("load", () => picture.classList.toggle("small", image.naturalWidth < 120));
   const picture = element("button", { type: "button", class: "picture", title: `Search from ${one.name}`, "data-label": one.label }, image);
   picture.addEventListener("click", () => go({ id: String(one.id), upload: null, class: null }).then(() => scrollTo({ top: 0 })));
   const about = element("div", { class: "about" }, classButton(one.label));
   if (one.similarity !== undefined && one.similarity !== null) {
     const meter = element("span", { class: "meter", "aria-hidden": "true" }, element("i", {}));
     meter.firstChild.style.setProperty("--share", Math.max(0, one.similarity));
-    about.append(element("span", { class: "likeness", title: "cosine similarity" }, one.similarity.toFixed(2)), meter);
+    about.append(meter, element("span", { class: "likeness", title: "cosine similarity" }, one.similarity.toFixed(2)));
   }
   return element("li", { class: one.label === own ? "tile same" : "tile" }, picture, about);
 }

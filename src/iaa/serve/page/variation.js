@@ -32,9 +32,9 @@ export function showClass(place, about, act) {
 
 function numbers(about) {
   const rows = [["pictures", number(about.pictures)]];
-  if (about.spread !== null) rows.push(["varies, beside the average class", `× ${about.spread.toFixed(2)}`]);
-  if (about.directions !== null) rows.push(["in about", `${about.directions.toFixed(1)} directions`]);
-  if (about.borrowed !== null) rows.push(["of its variation borrowed", percent(about.borrowed)]);
+  if (about.spread !== null) rows.push(["variation", `${about.spread.toFixed(1)} × the average`]);
+  if (about.directions !== null) rows.push(["directions it varies in", `about ${about.directions.toFixed(1)}`]);
+  if (about.borrowed !== null) rows.push(["borrowed from other classes", percent(about.borrowed)]);
   return element("dl", { class: "numbers" }, ...rows.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
 }
 
@@ -45,7 +45,7 @@ function strip(about, act) {
     picture.addEventListener("click", () => act.search(String(one.id)));
     return element("li", {}, picture);
   });
-  const box = element("div", {}, element("ul", { class: "strip" }, ...items));
+  const box = element("div", { class: "examples" }, element("ul", { class: "strip" }, ...items));
   if (items.length > 1) box.append(element("div", { class: "ends" }, element("span", {}, "most typical"), element("span", {}, "least typical")));
   return box;
 }
