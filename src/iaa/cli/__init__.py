@@ -15,6 +15,7 @@ VERBS: dict[str, str] = {
     "serve": "search in the browser: a local page and an HTTP API over a run's pictures",
     "export": "a run as an ONNX file that embeds alone, or as weights with a model card",
     "evaluate": "score embeddings: R@K, RP, MAP@R with intervals, comparisons, worst classes",
+    "search": "the pictures most like yours, and which class yours may be, or none",
 }
 """Verb to what it does. ``iaa.cli.<verb>`` holds ``command`` (a function, or a dict of them) or ``run``."""
 

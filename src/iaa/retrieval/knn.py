@@ -14,7 +14,7 @@ from iaa.retrieval.similarity import GRID, Points, full_precision, points
 BUDGET = 256 * 2**20
 """Bytes that a search may use besides the vectors themselves."""
 _GROUP, _SPARE = 32, 8  # spare: room for near ties at the last place
-_WIDTH = 16384
+_WIDTH, _AT_ONCE = 16384, 2**21
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,8 @@ def knn(
 
 
 def _search(result: Neighbors, query: Points, gallery: Points, rows: Tensor, k: int, budget: int) -> None:
-    value, index = _nearest(query, gallery, rows, min(k + _SPARE, len(gallery)))
+    width = max(_WIDTH, min(_AT_ONCE, budget // 16) // len(rows))  # few queries: long stretches
+    value, index = _nearest(query, gallery, rows, min(k + _SPARE, len(gallery)), width)
     slack = 2 * query.error
     # everything that may belong to the k nearest is listed only if the list reaches clearly below the k-th
     clear = (value[:, k - 1] - value[:, -1] > slack) | (value[:, -1] == -torch.inf)
@@ -84,23 +85,21 @@ def _search(result: Neighbors, query: Points, gallery: Points, rows: Tensor, k: 
         _store(result, query, part, key[:, :k].double(), order[:, :k])
 
 
-def _nearest(query: Points, gallery: Points, rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def _nearest(
+    query: Points, gallery: Points, rows: Tensor, count: int, width: int
+) -> tuple[Tensor, Tensor]:
     """The ``count`` largest float32 similarities of each row, falling, and where they are."""
     best = torch.full((len(rows), count), -torch.inf, device=rows.device)
     where = torch.zeros(len(rows), count, dtype=torch.int64, device=rows.device)
     block = query.block(rows)
-    for part in torch.arange(len(gallery), device=rows.device).split(_WIDTH):
-        other = gallery.block(part)
-        similarity = block @ other.T
-        if query.centre is not None:
-            similarity -= other.square().sum(1) / 2
-            similarity -= block.square().sum(1)[:, None] / 2
+    for start in range(0, len(gallery), width):
+        similarity = gallery.products(block, start, start + width)
         if query is gallery:
-            own = ((rows >= part[0]) & (rows <= part[-1])).nonzero()[:, 0]
-            similarity[own, rows[own] - part[0]] = -torch.inf
+            own = ((rows >= start) & (rows < start + similarity.shape[1])).nonzero()[:, 0]
+            similarity[own, rows[own] - start] = -torch.inf
         value, index = _top(similarity, count)
         best, order = torch.cat([best, value], 1).topk(count, dim=1)
-        where = torch.cat([where, index + part[0]], 1).gather(1, order)
+        where = torch.cat([where, index + start], 1).gather(1, order)
     return best, where
 
 

@@ -60,6 +60,20 @@ class Points:
             block.sub_(self.centre.to(block.dtype))
         return block.mul_(self.scale[rows].to(block.dtype)[:, None]).to(dtype)
 
+    def products(self, block: Float[Tensor, "b d"], start: int, stop: int) -> Float[Tensor, "b c"]:
+        """Products of scaled rows with a stretch of these, scaled in the result where nothing need be copied."""
+        raw = self.raw[start:stop]
+        if self.centre is not None or self.extreme or raw.dtype != torch.float32:
+            raw = self.block(torch.arange(start, start + len(raw), device=self.device))
+            return self._less_halves(block @ raw.T, block, raw)
+        return (block @ raw.T).mul_(self.scale[start:stop].float())
+
+    def _less_halves(self, product: Tensor, block: Tensor, other: Tensor) -> Tensor:
+        if self.centre is not None:
+            product -= other.square().sum(1) / 2
+            product -= block.square().sum(1)[:, None] / 2
+        return product
+
     def key(
         self, rows: Int64[Tensor, " p"], other: "Points", columns: Int64[Tensor, " p"]
     ) -> Int64[Tensor, " p"]:

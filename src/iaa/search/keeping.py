@@ -36,17 +36,17 @@ def open_gallery(
     on_progress: Progress = lambda done, total: None,
 ) -> Gallery:
     """See ``Gallery.open``."""
-    add, remove = tuple(map(str, add)), tuple(remove)
+    more, less = tuple(str(place) for place in add), tuple(remove)
     finished = model.path if spec is None and model.path.is_file() else _finished(spec)
     if finished is not None:
-        if add or remove:
+        if more or less:
             raise ValueError(
                 f"{finished} is a finished file: only galleries kept beside a run can be changed"
             )
-        return Gallery(_vectors_for(model, finished), finished, spec)
+        return Gallery(vectors_for(model, finished), finished, spec)
     file = gallery_file(model, spec)
     kept = _read(file, model)
-    if kept is not None and not add and not remove:
+    if kept is not None and not more and not less:
         try:
             plan = _plan(kept, model, spec)
             if not _is_stale(kept, model, plan.listing(model)):
@@ -58,10 +58,10 @@ def open_gallery(
     try:
         with _locked(file):
             kept = _read(file, model)  # somebody may have changed it meanwhile
-            plan = _plan(kept, model, spec).changed(model, add, remove)
+            plan = _plan(kept, model, spec).changed(model, more, less)
             made = _renew(model, plan, kept, file, on_progress)
     except BlockingIOError as error:
-        if kept is None or add or remove or kept.meta["model"] != model.identity:
+        if kept is None or more or less or kept.meta["model"] != model.identity:
             raise OSError(f"{file} is being changed by another process: try again when it is done") from error
         return _gallery(kept, file, spec, "another process is renewing the gallery: searching the old one")
     return replace(made, spec=spec)
@@ -236,7 +236,7 @@ def _finished(spec: str | None) -> Path | None:
     return path if spec and ":" not in spec and path.suffix in READERS else None
 
 
-def _vectors_for(model: Model, file: Path) -> Embeddings:
+def vectors_for(model: Model, file: Path) -> Embeddings:
     """The rows of an embeddings file in the space of the model."""
     data = Embeddings.load(file)
     made_by = data.meta.get("weights_sha256")

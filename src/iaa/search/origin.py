@@ -3,7 +3,7 @@
 import json
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
@@ -90,4 +90,4 @@ def _read(path: Path) -> dict[str, Any]:
 def _preprocessing(given: dict[str, Any]) -> Preprocessing:
     plain = json.loads(json.dumps(given))
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()}
-    return Preprocessing(**values)  # type: ignore[typeddict-item]
+    return cast(Preprocessing, values)

@@ -1,0 +1,105 @@
+"""Questions and answers as plain data: what `iaa search` prints, writes as JSON and shows on a page."""
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from iaa.data.listing import pictures_under
+from iaa.retrieval.formats import READERS
+from iaa.retrieval.index import Index
+from iaa.search.gallery import Gallery
+from iaa.search.keeping import vectors_for
+from iaa.search.listing import picture
+from iaa.search.model import Model
+from iaa.search.naming import Naming
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What is looked for: a name and a vector each, and what could not be read."""
+
+    names: list[str]
+    z: Tensor
+    unreadable: dict[str, str]
+
+
+def ask(
+    model: Model, places: Iterable[Path], *, on_batch: Callable[[int], None] = lambda done: None
+) -> Questions:
+    """Queries from pictures, folders of pictures and embeddings files."""
+    names: list[str] = []
+    vectors: list[Tensor] = []
+    paths: list[str] = []
+    for place in places:
+        if place.suffix in READERS and place.is_file():
+            data = vectors_for(model, place)
+            root = data.meta.get("root")
+            names += [picture(name, root).path for name in data.ids]
+            vectors.append(data.z.float())
+        elif place.is_dir():
+            found = pictures_under(place)
+            if not found:
+                raise ValueError(f"folder {place} holds no pictures")
+            paths += found
+        elif place.exists():
+            paths.append(str(place))
+        else:
+            raise FileNotFoundError(f"there is no picture, folder or embeddings file {place}")
+    unreadable: dict[str, str] = {}
+    if paths:
+        z, rows, bad = model.embed_readable(paths, on_batch=on_batch)
+        names += [paths[row] for row in rows]
+        vectors.append(z)
+        unreadable = {paths[row]: error.reason for row, error in bad.items()}
+    return Questions(names, torch.cat(vectors) if vectors else torch.empty(0, model.dim), unreadable)
+
+
+def answer(
+    gallery: Gallery,
+    questions: Questions,
+    *,
+    top: int = 5,
+    naming: Naming | None = None,
+    index: Index | None = None,
+) -> list[dict[str, Any]]:
+    """Per query its most similar pictures, never itself, and with ``naming`` its likeliest classes."""
+    if not questions.names:
+        return []
+    rows = gallery.rows_by_path
+    own = [rows.get(os.path.abspath(name), -1) for name in questions.names]
+    hits = gallery.search(questions.z, top=top, exclude=own, index=index)
+    root = gallery.data.meta.get("root")
+    answers: list[dict[str, Any]] = [
+        {
+            "query": name,
+            "in_gallery": mine >= 0,
+            "hits": [
+                {
+                    "rank": rank,
+                    "similarity": round(hit.similarity, 6),
+                    "label": hit.label,
+                    "path": picture(hit.id, root).path,
+                    "id": hit.id,
+                    "row": hit.row,
+                }
+                for rank, hit in enumerate(found, start=1)
+            ],
+        }
+        for name, mine, found in zip(questions.names, own, hits, strict=True)
+    ]
+    if naming is not None:
+        for one, names in zip(answers, naming.names(questions.z), strict=True):
+            one["classes"] = [{"label": c.label, "score": round(c.score, 6)} for c in names.candidates]
+            one["known"] = names.known
+    return answers
+
+
+def describe_naming(naming: Naming) -> dict[str, Any]:
+    """How classes are found, and where the threshold comes from."""
+    threshold = None if naming.threshold is None else asdict(naming.threshold)
+    return {"how": naming.identifier.how, "threshold": threshold, "learnt_on": naming.learnt_on}
