@@ -9,7 +9,7 @@ from iaa.method.gaussians import ClassStats, cov_distance, estimate, mean_distan
 from iaa.method.synthesis import synthesize
 
 if TYPE_CHECKING:
-    from iaa.analysis.correlation import spearman
+    from iaa.analysis.ranking import spearman
     from iaa.boosting import BoostedLoss
     from iaa.retrieval.embeddings import Embeddings
     from iaa.retrieval.metrics import score
@@ -25,7 +25,7 @@ _LAZY: dict[str, str] = {
     "Model": "iaa.search.model",
     "load": "iaa.search.model",
     "score": "iaa.retrieval.metrics",
-    "spearman": "iaa.analysis.correlation",
+    "spearman": "iaa.analysis.ranking",
 }
 """Public names whose modules are loaded on first use, so that ``import iaa`` stays light."""
 

@@ -86,8 +86,9 @@ def train(config: Config | None = None, *, resume: str | Path | None = None, qui
                 task.optimizer.step()  # optimise the parameters
 
                 positives, negatives = task.criterion.synthetic_positives, task.criterion.synthetic_negatives
+                pairs = {"positives": task.criterion.num_positives, "negatives": task.criterion.num_negatives}
                 shares = {"synthetic_positives": positives, "synthetic_negatives": negatives}
-                log.add(epoch=epoch, step=step, loss=told.losses[-1], **shares)
+                log.add(epoch=epoch, step=step, loss=told.losses[-1], **pairs, **shares)
                 shown.step(epoch, config.epochs, told.losses[-1], (positives + negatives) / 2, told.speed)
                 if interrupts.wanted or time.monotonic() - saved > 60 * config.run.checkpoint_minutes:
                     save(epoch, step + 1)

@@ -1,56 +1,217 @@
-"""The correlation discovery: similar means, similar covariances? (Sec. IV-B, Tables I and VIII)"""
+"""The correlation discovery: all metrics, curves, a permutation baseline, a verdict (Sec. IV-B, VI-C)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Integer
 from torch import Tensor
 
-from iaa.method.checks import check_number, check_whole
-from iaa.method.gaussians import ClassStats
+from iaa.analysis.borrowing import HeldOut, held_out
+from iaa.analysis.permutation import Permutations, permutations
+from iaa.analysis.ranking import coefficients, distances
+from iaa.analysis.verdict import Verdict, judge
+from iaa.method.checks import check_whole
+from iaa.method.gaussians import ClassStats, estimate
 
-BLOCK = 2**22
-"""Distances held at a time."""
+PAIRS = ((True, False), (False, False), (True, True), (False, True))
+"""The four pairs of metrics in the order of Table VIII: means squared or not, variances as roots or not."""
+POWERS = (1, 2, 3, 4)
+PAPER = (2, True, False)
+"""What neighbour correction uses: the Euclidean distance of squared means, of variances."""
+COMPARED = 2048
+"""Classes whose distances are ranked; of more, an even sample."""
+PERMUTED = 1024
+"""Classes among which covariances are dealt out; of more, an even sample."""
+POINTS = 200
+"""Most points of a curve."""
+
+
+@dataclass(frozen=True)
+class Coefficient:
+    """The Spearman coefficient of one pair of metrics (Tables I and VIII)."""
+
+    p: float
+    squared: bool
+    """Means squared element by element before their distance (Eq. 9)."""
+    root: bool
+    """Square roots of the variances before their distance (Eq. 10 has none)."""
+    value: float
+    """Mean over classes, in [-1, 1]."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Distances of one class to all others, those of the means in descending order (Fig. 3, 4).
+
+    At most 200 points, evenly spaced along the order; distances scaled to [0, 1] within the class.
+    """
+
+    label: int | None
+    """None for the average over all classes."""
+    name: str
+    coefficient: float
+    position: tuple[float, ...]
+    """Place in the order, from 0 (farthest mean) to 1 (nearest)."""
+    mean_distance: tuple[float, ...]
+    cov_distance: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """All that is known of how mean and covariance distances go together."""
+
+    classes: int
+    """With ``min_samples`` samples or more; all others are left out."""
+    compared: int
+    """Classes that were ranked: all of them up to 2,048, of more an even sample."""
+    left_out: int
+    min_samples: int
+    samples: tuple[int, int, int]
+    """Fewest, median and most samples of the classes that take part."""
+    dim: int
+    coefficients: tuple[Coefficient, ...]
+    """p = 1, 2, 3, 4 for each of the four pairs of metrics, the paper's pair first."""
+    quartiles: tuple[float, float, float]
+    """Of the single classes' coefficients (p = 2, the paper's metrics)."""
+    shape: float
+    """The same with scale removed: squared means and variances divided by their sums, class by class."""
+    permutations: Permutations
+    held_out: HeldOut | None
+    average: Curve
+    examples: tuple[Curve, ...]
+    """Classes with a low, a middling and a high coefficient (10, 50, 90 % of them are below)."""
+    verdict: Verdict
+
+    def value(self, *, p: float = 2, squared: bool = True, root: bool = False) -> float:
+        """The coefficient of one pair of metrics."""
+        wanted = (p, squared, root)
+        return next(one.value for one in self.coefficients if (one.p, one.squared, one.root) == wanted)
 
 
 @torch.no_grad()
-def spearman(
-    stats: ClassStats, *, p: float = 2, squared: bool = True, root: bool = False, min_samples: int = 2
-) -> float:
-    """Rank correlation of a class's mean and covariance distances to all others, averaged over classes.
+def correlation(
+    z: Float[Tensor, "N D"],
+    labels: Integer[Tensor, "N"],
+    *,
+    names: dict[int, str] | None = None,
+    min_samples: int = 2,
+    draws: int = 999,
+    compared: int = COMPARED,
+    seed: int = 0,
+    tick: Callable[[float], None] = lambda done: None,
+    **correction: Any,
+) -> Correlation:
+    """Everything of Sec. IV-B and VI-C for un-normalised embeddings, in blocks of classes.
 
-    Distances are those of ``iaa.mean_distance`` and ``iaa.cov_distance`` (Eq. 9-10). Only classes with
-    ``min_samples`` samples or more take part; nan if no class can be ranked.
+    ``correction`` are the options of ``iaa.correct``, for what is said of borrowing; ``tick`` hears of the
+    share done.
     """
-    check_number("p", p, least=1)
-    check_whole("min_samples", min_samples, least=1)
-    kept = stats.take((stats.count >= min_samples).nonzero().flatten())
-    mean = kept.mean.square() if squared else kept.mean
-    variance = kept.variance.sqrt() if root else kept.variance
-    number = len(mean)
-    if number < 3:
-        return float("nan")
-    coefficients = []
-    for rows in torch.arange(number, device=mean.device).split(max(1, BLOCK // number)):
-        others = torch.arange(number - 1, device=mean.device).expand(len(rows), -1)
-        others = others + (others >= rows[:, None])  # every class but itself
-        d_mean, d_cov = (
-            torch.cdist(values[rows], values, p=p, compute_mode="donot_use_mm_for_euclid_dist").gather(
-                1, others
-            )
-            for values in (mean, variance)
+    check_whole("min_samples", min_samples, least=2)
+    known, inverse = labels.unique(return_inverse=True)
+    stats = estimate(z, inverse, num_classes=len(known))
+    large = (stats.count >= min_samples).nonzero().flatten()
+    if len(large) < 3:
+        raise ValueError(
+            f"a correlation needs at least 3 classes of {min_samples} samples or more, got {len(large)} "
+            f"of {len(known)} classes"
         )
-        coefficients.append(_correlation(_ranks(d_mean), _ranks(d_cov)))
-    return float(torch.cat(coefficients).nanmean())
+    taken = _even(large, compared)
+    kept = stats.take(taken)
+    metrics = [(p, squared, root) for squared, root in PAIRS for p in POWERS]
+    values = coefficients(kept, metrics, tick=lambda done: tick(0.8 * done))
+    single = values[metrics.index(PAPER)]
+    shape = float(coefficients(_without_scale(kept), [PAPER])[0].nanmean())
+    dealt = permutations(stats.take(_even(large, PERMUTED)), draws=draws, seed=seed)
+    tick(0.9)
+    halves = held_out(z, inverse, num_classes=len(known), seed=seed, **correction)
+    average, examples = _curves(kept, single, known[taken], names or {})
+    count = stats.count[large].sort().values
+    samples = (int(count[0]), int(count[len(count) // 2]), int(count[-1]))
+    few = float(correction.get("few", 40))
+    coefficient = float(single.nanmean())
+    verdict = judge(
+        coefficient=coefficient,
+        shape=shape,
+        p_value=dealt.p_value,
+        chance=(dealt.mean, dealt.deviation),
+        classes=len(large),
+        samples=samples,
+        borrowing=int((stats.count[large] <= few).sum()),
+        few=few,
+        held_out=halves,
+    )
+    tick(1.0)
+    found = tuple(
+        Coefficient(p, squared, root, float(value.nanmean()))
+        for (p, squared, root), value in zip(metrics, values, strict=True)
+    )
+    low, middle, high = single.nanquantile(single.new_tensor([0.25, 0.5, 0.75])).tolist()
+    return Correlation(
+        classes=len(large),
+        compared=len(taken),
+        left_out=len(known) - len(large),
+        min_samples=min_samples,
+        samples=samples,
+        dim=z.shape[1],
+        coefficients=found,
+        quartiles=(low, middle, high),
+        shape=shape,
+        permutations=dealt,
+        held_out=halves,
+        average=average,
+        examples=examples,
+        verdict=verdict,
+    )
 
 
-def _ranks(values: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:
-    """Ranks within each row, from 1; equal values share their average rank."""
-    values = values.contiguous()
-    ordered = values.sort(dim=1).values
-    first, last = (torch.searchsorted(ordered, values, right=right) for right in (False, True))
-    return (first + last + 1).double() / 2
+def _without_scale(stats: ClassStats) -> ClassStats:
+    """Squared means and variances that sum to 1 in every class: what is left is how they are spread."""
+    square = stats.mean.square()
+    mean = (square / square.sum(1, keepdim=True).clamp(min=1e-30)).sqrt()
+    variance = stats.variance / stats.variance.sum(1, keepdim=True).clamp(min=1e-30)
+    return ClassStats(stats.count, mean, variance)
 
 
-def _correlation(a: Float[Tensor, "B N"], b: Float[Tensor, "B N"]) -> Float[Tensor, "B"]:
-    a, b = a - a.mean(1, keepdim=True), b - b.mean(1, keepdim=True)
-    lengths: Tensor = a.norm(dim=1) * b.norm(dim=1)
-    return (a * b).sum(1) / lengths
+def _curves(
+    stats: ClassStats, single: Float[Tensor, "C"], labels: Tensor, names: dict[int, str]
+) -> tuple[Curve, tuple[Curve, ...]]:
+    """The average over all classes, and three classes: of low, of middling and of high coefficient."""
+    number = len(stats.count)
+    at = torch.linspace(0, number - 2, min(POINTS, number - 1), dtype=torch.float64).round().long()
+    position = tuple((at / max(1, number - 2)).tolist())
+    total = torch.zeros(2, len(at), dtype=torch.float64)
+    for rows in torch.arange(number).split(max(1, 2**22 // number)):
+        total += _along(stats, rows, at).sum(1)
+    average = Curve(None, "average", float(single.nanmean()), position, *_numbers(total / number))
+    order = single.nan_to_num(-1).argsort(stable=True)
+    chosen = order[[round(share * (number - 1)) for share in (0.1, 0.5, 0.9)]]
+    along = _along(stats, chosen, at)
+    examples = []
+    for place, row in enumerate(chosen.tolist()):
+        label = int(labels[row])
+        name = names.get(label, str(label))
+        examples.append(Curve(label, name, float(single[row]), position, *_numbers(along[:, place])))
+    return average, tuple(examples)
+
+
+def _along(stats: ClassStats, rows: Tensor, at: Tensor) -> Float[Tensor, "2 B P"]:
+    """Both distances in the descending order of the first, each scaled to [0, 1] within its class."""
+    by_mean = distances(stats.mean.square(), rows, 2).double()
+    by_cov = distances(stats.variance, rows, 2).double()
+    ordered, order = by_mean.sort(dim=1, descending=True, stable=True)
+    both = torch.stack([ordered, by_cov.gather(1, order)])
+    low, span = both.amin(2, keepdim=True), both.amax(2, keepdim=True) - both.amin(2, keepdim=True)
+    return ((both - low) / span.where(span > 0, 1))[:, :, at]
+
+
+def _numbers(both: Float[Tensor, "2 P"]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    return tuple(both[0].tolist()), tuple(both[1].tolist())
+
+
+def _even(classes: Tensor, most: int) -> Tensor:
+    """All of them, or so many evenly spaced ones."""
+    if len(classes) <= most:
+        return classes
+    return classes[torch.linspace(0, len(classes) - 1, most, dtype=torch.float64).round().long()]

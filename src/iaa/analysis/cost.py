@@ -1,0 +1,129 @@
+"""What synthetics cost: time and memory of a training step for M = 0, 1, … (Fig. 11)."""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from iaa.method.checks import check_whole
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """One number of copies."""
+
+    copies: int
+    milliseconds: float
+    """Median of a whole training step: network, synthetics, loss, gradients, optimiser."""
+    low: float
+    """First quartile, in milliseconds."""
+    high: float
+    """Third quartile."""
+    more_time: float
+    """Over no copies, in percent."""
+    mebibytes: float
+    """Most memory that tensors took at once during a step beyond what stands there before it, in MiB."""
+    more_memory: float
+    """Over no copies, in percent."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """All measured in one run, contenders taking turns."""
+
+    steps: tuple[StepCost, ...]
+    statistics_seconds: float
+    """Estimation from embeddings and correction of all classes, once."""
+    pass_seconds: float
+    """Embedding the training set for it, once."""
+    epoch_seconds: float
+    """An epoch of steps with the most copies, for scale."""
+    rounds: int
+    what: tuple[str, ...]
+    """What was measured: data, network, loss, batch, device, threads; a sentence each."""
+
+
+def measure(
+    step: Callable[[int], object],
+    statistics: Callable[[], object],
+    embed: Callable[[], object],
+    *,
+    copies: Sequence[int] = (0, 1, 2, 3, 4, 5),
+    rounds: int = 15,
+    steps_per_epoch: int = 1,
+    device: str = "cpu",
+    what: Sequence[str] = (),
+    tick: Callable[[float], None] = lambda done: None,
+) -> Cost:
+    """Time ``step(copies)`` in turns, so that a busy moment hits all alike; statistics and pass apart.
+
+    The order of the turns is reversed every other round. Memory is measured in steps of its own.
+    """
+    check_whole("rounds", rounds, least=1)
+    pass_seconds = _seconds(embed, device)
+    statistics_seconds = min(_seconds(statistics, device) for _ in range(3))
+    peaks = {}
+    for number in copies:
+        step(number)  # what is built once, such as the optimiser's moments, is not the step's
+        peaks[number] = peak_bytes(lambda number=number: step(number), device) / 2**20  # type: ignore[misc]
+    taken: dict[int, list[float]] = {number: [] for number in copies}
+    for turn in range(rounds):
+        for number in copies if turn % 2 == 0 else reversed(copies):
+            taken[number].append(1000 * _seconds(lambda number=number: step(number), device))  # type: ignore[misc]
+        tick((turn + 1) / rounds)
+    first = copies[0]
+    spans = {
+        number: torch.tensor(one, dtype=torch.float64)
+        .quantile(torch.tensor([0.25, 0.5, 0.75]).double())
+        .tolist()
+        for number, one in taken.items()
+    }
+    rows = tuple(
+        StepCost(
+            copies=number,
+            milliseconds=middle,
+            low=low,
+            high=high,
+            more_time=100 * (middle / spans[first][1] - 1),
+            mebibytes=peaks[number],
+            more_memory=100 * (peaks[number] / peaks[first] - 1),
+        )
+        for number, (low, middle, high) in spans.items()
+    )
+    return Cost(
+        steps=rows,
+        statistics_seconds=statistics_seconds,
+        pass_seconds=pass_seconds,
+        epoch_seconds=steps_per_epoch * rows[-1].milliseconds / 1000,
+        rounds=rounds,
+        what=tuple(what),
+    )
+
+
+def peak_bytes(work: Callable[[], object], device: str = "cpu") -> float:
+    """Most bytes that tensors took at once while ``work`` ran, beyond those that were there before."""
+    if device.startswith("cuda"):
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        work()
+        torch.cuda.synchronize()
+        return float(torch.cuda.max_memory_allocated() - before)
+    from torch.profiler import ProfilerActivity, profile
+
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it announces itself on stderr
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as watched:
+        work()
+    events = watched.profiler.kineto_results.events()
+    changes = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
+    total = torch.tensor([change for _, change in changes], dtype=torch.float64).cumsum(0)
+    return max(0.0, float(total.max())) if len(total) else 0.0
+
+
+def _seconds(work: Callable[[], object], device: str) -> float:
+    begun = time.perf_counter()
+    work()
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+    return time.perf_counter() - begun

@@ -1,0 +1,225 @@
+"""The paper's ablations and sweeps by name: each a list of arms that change fields of any configuration."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from iaa.analysis.ablation import Arm, Study
+from iaa.errors import unknown
+from iaa.presets.tables import cells
+
+ALWAYS = 10**9
+"""So large that no class has more samples, and a kernel of this width weighs all alike."""
+BASELINE = {"augment.copies": 0}
+UNCORRECTED = {"augment.correction": False}
+TRIPLET = "The paper's numbers are R@1 of the triplet loss."
+
+# Percent R@1 as printed; "-" is an empty cell. Figures of the paper give no numbers.
+TABLES = {
+    "Table IX": """
+                    | cub  | cars | sop  | inshop
+    baseline        | 54.4 | 69.0 | 73.9 | 86.3
+    identity        | 50.8 | 66.1 | 71.7 | 84.5
+    global          | 54.9 | 69.8 | 73.1 | 85.8
+    alpha-0         | 58.7 | 72.3 | 74.2 | 86.9
+    full            | 58.9 | 72.4 | -    | -
+    alpha-1         | -    | -    | 76.6 | 88.2
+    without-global  | -    | -    | 76.5 | 88.4
+    infinite-widths | -    | -    | 76.4 | 88.3
+    iaa             | -    | -    | 76.9 | 88.6
+    """,
+    "Table XI": """
+                    | cub  | cars
+    baseline-all    | 54.4 | 69.0
+    uncorrected-3   | 55.5 | 70.3
+    corrected-3     | 56.7 | 71.8
+    uncorrected-5   | 55.8 | 70.6
+    corrected-5     | 57.2 | 71.8
+    uncorrected-7   | 55.9 | 70.9
+    corrected-7     | 57.1 | 71.9
+    uncorrected-all | 58.9 | 72.4
+    corrected-all   | 58.7 | 72.2
+    """,
+    "Table XII": """
+                              | cub  | cars
+    triplet-baseline          | 54.4 | 69.0
+    triplet-fixed             | 54.7 | 70.1
+    triplet-dynamic           | 58.9 | 72.4
+    contrastive-baseline      | 57.3 | 74.1
+    contrastive-fixed         | 55.9 | 74.8
+    contrastive-dynamic       | 61.7 | 80.8
+    multi_similarity-baseline | 56.2 | 77.0
+    multi_similarity-fixed    | 57.8 | 79.2
+    multi_similarity-dynamic  | 62.1 | 84.2
+    """,
+}
+
+
+def numbers(table: str) -> dict[str, dict[str, float]]:
+    """The paper's R@1 by arm and dataset.
+
+    >>> numbers("Table XI")["corrected-5"]
+    {'cub': 57.2, 'cars': 71.8}
+    """
+    head, *rows = [
+        [cell.strip() for cell in line.split("|")] for line in TABLES[table].strip("\n ").splitlines()
+    ]
+    return {
+        name: {data: float(value) for data, value in zip(head[1:], values, strict=True) if value != "-"}
+        for name, *values in rows
+    }
+
+
+def find_study(name: str) -> Study:
+    """An ablation by name.
+
+    >>> [arm.name for arm in find_study("copies").arms]
+    ['copies-0', 'copies-1', 'copies-2', 'copies-3', 'copies-4', 'copies-5']
+    """
+    if name not in STUDIES:
+        raise unknown("the ablation", name, STUDIES)
+    return STUDIES[name]
+
+
+def _components() -> Study:
+    told = numbers("Table IX")
+    changes: dict[str, dict[str, Any]] = {
+        "baseline": BASELINE,
+        "identity": {"augment.covariance": "identity"},
+        "global": {"augment.covariance": "global"},
+        "alpha-0": UNCORRECTED,
+        "full": {"augment.covariance": "full", **UNCORRECTED},
+        "full-corrected": {"augment.covariance": "full"},
+        "alpha-1": {"augment.falloff": 0.0, "augment.few": ALWAYS},
+        "without-global": {"augment.global_share": 0.0},
+        "infinite-widths": {"augment.mean_width": ALWAYS, "augment.cov_width": ALWAYS},
+        "iaa": {},
+    }
+    arms = [
+        Arm(name, fields, against="baseline" if name != "baseline" else None, paper=told.get(name, {}))
+        for name, fields in changes.items()
+    ]
+    remarks = (
+        TRIPLET,
+        "alpha-0 is each class's own diagonal: the paper's row 'Diagonal matrix' on CUB and Cars, its row "
+        "'α = 0' on SOP and In-shop. full is its row 'IAA' on CUB and Cars, which has no correction.",
+    )
+    return Study("components", "Degenerations of the covariance", "Table IX", None, tuple(arms), remarks)
+
+
+def _few_samples() -> Study:
+    told = numbers("Table XI")
+    arms = []
+    for number in (3, 5, 7, None):
+        name, x = ("all", None) if number is None else (str(number), float(number))
+        few = {"split.per_class": number} if number else {}
+        kinds: list[tuple[str, dict[str, Any], str | None]] = [
+            ("baseline", BASELINE, None),
+            ("uncorrected", UNCORRECTED, f"baseline-{name}"),
+            ("corrected", {"augment.few": ALWAYS}, f"uncorrected-{name}"),
+        ]
+        for kind, fields, against in kinds:
+            paper = told.get(f"{kind}-{name}", {})
+            arms.append(Arm(f"{kind}-{name}", {**few, **fields}, kind, x, against, paper))
+    remarks = (
+        TRIPLET,
+        "N samples of every class are all there is here, for training and for estimation. The paper trains "
+        "on all samples and takes N for the covariances alone, so that its rows for N fall less.",
+        "corrected: all classes borrow, however many samples they have, as the paper's last row has it.",
+    )
+    title = "N samples of every class, with and without neighbour correction"
+    return Study("few-samples", title, "Table XI", "samples of a class, N", tuple(arms), remarks)
+
+
+def _generation() -> Study:
+    told = numbers("Table XII")
+    arms = []
+    for loss in ("triplet", "contrastive", "multi_similarity"):
+        kinds: dict[str, dict[str, Any]] = {
+            "baseline": BASELINE,
+            "fixed": {"augment.around": "mean"},
+            "dynamic": {"augment.around": "sample"},
+        }
+        for kind, fields in kinds.items():
+            name, against = f"{loss}-{kind}", None if kind == "baseline" else f"{loss}-baseline"
+            arms.append(Arm(name, {"loss": loss, **fields}, kind, None, against, told[name]))
+    title = "Synthetics around the class mean (fixed) or around each sample (dynamic)"
+    return Study("generation", title, "Table XII", None, tuple(arms))
+
+
+def _losses() -> Study:
+    told: dict[tuple[str, bool], dict[str, float]] = {}
+    for cell in cells():
+        if cell.table == "Table X":
+            told.setdefault((cell.row, cell.boosted), {})[cell.data] = cell.values["R@1"]
+    arms = []
+    for row in dict.fromkeys(row for row, _ in told):
+        loss = {"loss": row.replace("-", "_")}
+        arms.append(Arm(f"{row}-baseline", {**loss, **BASELINE}, "baseline", paper=told[row, False]))
+        arms.append(Arm(f"{row}-iaa", loss, "IAA", None, f"{row}-baseline", told[row, True]))
+    return Study("losses", "Further losses without and with IAA", "Table X", None, tuple(arms))
+
+
+def _sweep(
+    name: str, title: str, source: str, axis: str, key: str, values: Sequence[float], *, remark: str = ""
+) -> Study:
+    """One field over several values, against no copies."""
+    arms = [Arm("baseline", BASELINE, "baseline")]
+    arms += [Arm(f"{name}-{value:g}", {key: value}, "IAA", float(value), "baseline") for value in values]
+    return Study(name, title, source, axis, tuple(arms), (remark,) if remark else ())
+
+
+def _copies() -> Study:
+    arms = [
+        Arm(
+            f"copies-{number}",
+            {"augment.copies": number},
+            "IAA",
+            float(number),
+            "copies-0" if number else None,
+        )
+        for number in range(6)
+    ]
+    return Study("copies", "Number of synthetics", "Fig. 7a", "synthetics of each sample, M", tuple(arms))
+
+
+def _dim() -> Study:
+    arms = []
+    for dim in (64, 128, 256, 512, 1024):
+        arms.append(Arm(f"baseline-{dim}", {"network.dim": dim, **BASELINE}, "baseline", float(dim)))
+        arms.append(Arm(f"iaa-{dim}", {"network.dim": dim}, "IAA", float(dim), f"baseline-{dim}"))
+    return Study("dim", "Embedding dimensions", "Fig. 8", "dimensions of an embedding", tuple(arms))
+
+
+BORROWS = (
+    "It acts on classes of at most augment.few samples; where all are larger, every value gives the same."
+)
+
+STUDIES: dict[str, Study] = {
+    study.name: study
+    for study in (
+        _components(),
+        _few_samples(),
+        _generation(),
+        _losses(),
+        _sweep(
+            *("strength", "Strength of the variations", "Fig. 6a", "share of the class's variance, λ"),
+            *("augment.strength", (0.2, 0.4, 0.6, 0.8, 1.0, 1.5)),
+        ),
+        _sweep(
+            *("neighbors", "Number of neighbour classes", "Fig. 6b", "classes that lend, K"),
+            *("augment.neighbors", (1, 5, 10, 15, 20, 25, 30, 40)),
+            remark=BORROWS,
+        ),
+        _copies(),
+        _sweep(
+            *("refresh", "How often statistics are taken", "Fig. 7b", "epochs between two passes"),
+            *("augment.refresh_every", (1, 2, 4, 8, 16)),
+        ),
+        _sweep(
+            *("falloff", "Fall of the weight of correction", "Fig. 9b", "falloff, β"),
+            *("augment.falloff", (0.01, 0.05, 0.1, 0.5, 1.0)),
+            remark=BORROWS,
+        ),
+        _dim(),
+    )
+}
