@@ -72,8 +72,9 @@ def command(
     with bind(host, port) as bound:  # a port that is taken is told before anything is loaded
         model = load(run, device=device)
         pictures = _gallery(model, gallery)
+        own = None if gallery is None or model.config is None else _own(model)
         found = None if index == "exact" else Index(pictures.data.z, kind=index)
-        service = Service(model, pictures, limits=limits, index=found)
+        service = Service(model, pictures, own=own, limits=limits, index=found)
         local, place = is_loopback(host), address(bound)
 
         def started() -> None:
@@ -97,6 +98,15 @@ def command(
             service.close()
     print("stopped", flush=True)
     return 0
+
+
+def _own(model: "Model") -> "Gallery | None":
+    """The run's own pictures, which teach what is unknown in another gallery."""
+    try:
+        return _gallery(model, None)
+    except (OSError, ValueError, ImportError) as error:
+        print(f"note: the run's own pictures are not here to learn from: {error}", file=sys.stderr)
+        return None
 
 
 def _gallery(model: "Model", spec: str | None) -> "Gallery":

@@ -3,16 +3,17 @@
 import functools
 import hashlib
 import os
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from iaa import correction_weight, estimate
 from iaa.search.gallery import Gallery
 from iaa.serve.guard import Refused
-from iaa.serve.schemas import ClassAbout, ClassEntry, Classes, Hit, Listed, NearClass, Shown
+from iaa.serve.insights import Insights
+from iaa.serve.schemas import ClassAbout, ClassEntry, Classes, Hit, Lender, Listed, NearClass, Shown
 
 NEAR = 5
 """Other classes that are named."""
@@ -79,7 +80,7 @@ class Catalogue:
         entries = [ClassEntry(label=name, pictures=len(self.gallery.classes[name])) for name in found[:limit]]
         return Classes(classes=entries, total=len(found))
 
-    def about(self, label: str) -> ClassAbout:
+    def about(self, label: str, insights: Insights) -> ClassAbout:
         """Size, spread, neighbours and pictures of a class."""
         rows = self.rows(label)
         assert rows is not None
@@ -95,8 +96,7 @@ class Catalogue:
         return ClassAbout(
             label=label,
             pictures=len(rows),
-            spread=None if len(rows) < 2 else float(self._spread[place]),
-            borrowed=float(correction_weight(torch.tensor([len(rows)]))),
+            **_variation(insights, label),
             similar=[
                 NearClass(label=names[at], similarity=round(value, 4))
                 for at, value in zip(near.indices.tolist(), near.values.tolist(), strict=True)
@@ -123,12 +123,19 @@ class Catalogue:
             sums.index_add_(0, self._labels[rows], self._unit(rows))
         return normalize(sums, dim=1)
 
-    @functools.cached_property
-    def _spread(self) -> Float[Tensor, " c"]:
-        """Total variance of every class beside the average of classes with two pictures or more."""
-        stats = estimate(self.gallery.data.z.float(), self._labels, num_classes=len(self._names))
-        total = stats.variance.sum(1)
-        return total / total[stats.count > 1].mean().clamp(min=1e-12)
+
+def _variation(insights: Insights, label: str) -> dict[str, Any]:
+    """The atlas's numbers of a class, once they are there."""
+    row = insights.classes.get(label)
+    if row is None:
+        return {}
+    varies = row.count > 1 and insights.average > 0
+    return {
+        "spread": row.total_variance / insights.average if varies else None,
+        "directions": row.effective_rank,
+        "borrowed": row.alpha,
+        "lenders": [Lender(label=one.name, share=one.share) for one in row.lenders],
+    }
 
 
 def _shared_folder(ids: list[str]) -> str:

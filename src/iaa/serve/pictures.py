@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from iaa.provenance import Picture
 
 Image.init()
-FORMATS = [name for name in ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF") if name in Image.OPEN]
+FORMATS: list[str] = [
+    name for name in ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF") if name in Image.OPEN
+]
 """What is taken from strangers; other decoders of Pillow start programs or are seldom looked at."""
 SIDES = (160, 320, 640, 1280)
 """Sizes that pictures of the gallery are sent in."""

@@ -46,8 +46,10 @@ def add_routes(app: FastAPI, service: Service, run: str) -> None:
         """The most similar pictures of the gallery to an uploaded one, nearest first."""
         content, began = await picture.read(), time.perf_counter()
         catalogue.rows(label or None)  # a class that is not there is told before anything is computed
-        hits, total = await service.search(await service.embed(content), top=top, label=label or None)
-        return schemas.Found(results=hits, total=total, milliseconds=_since(began))
+        z = await service.embed(content)
+        hits, total = await service.search(z, top=top, label=label or None)
+        likely = await service.likely(z)
+        return schemas.Found(results=hits, likely=likely, total=total, milliseconds=_since(began))
 
     @app.get(
         "/api/search",
@@ -128,7 +130,7 @@ def add_routes(app: FastAPI, service: Service, run: str) -> None:
         label: Annotated[str, Query(max_length=300, description="The class.")],
     ) -> schemas.ClassAbout:
         """How a class varies: its size, spread, nearest classes, and its pictures by how typical they are."""
-        return await service.about(label)  # type: ignore[no-any-return]
+        return await service.about(label)
 
     @app.get(
         "/api/pictures/{id}",

@@ -24,11 +24,30 @@ class Hit(Shown):
     similarity: float = Field(description="Cosine similarity to the query, at most 1.")
 
 
+class Candidate(BaseModel):
+    """A class that the query may belong to."""
+
+    label: str
+    score: float = Field(description="How well it fits: a log-likelihood ratio.")
+
+
+class Likely(BaseModel):
+    """Which class the query shows, or none of them."""
+
+    classes: list[Candidate] = Field(description="Likeliest first.")
+    known: bool | None = Field(
+        description="False: probably none of the gallery's classes. Null where no threshold could be learnt."
+    )
+
+
 class Found(BaseModel):
     """What is most similar, nearest first."""
 
     query: Shown | None = Field(default=None, description="The gallery picture that asked.")
     results: list[Hit]
+    likely: Likely | None = Field(
+        default=None, description="Of an upload; null until the server has learnt its classes."
+    )
     total: int = Field(description="Pictures that were searched.")
     milliseconds: float = Field(description="From the whole upload to this answer.")
 

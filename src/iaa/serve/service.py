@@ -19,9 +19,10 @@ from iaa.search.model import Model
 from iaa.serve.batching import Batcher, Overloaded
 from iaa.serve.catalogue import Catalogue
 from iaa.serve.guard import Refused
+from iaa.serve.insights import Insights
 from iaa.serve.limits import Limits
 from iaa.serve.pictures import SIDES, prepare_upload, shrink
-from iaa.serve.schemas import Hit
+from iaa.serve.schemas import Candidate, ClassAbout, Hit, Likely
 
 KEPT = 1024
 """Pictures of the gallery that are kept as they were sent."""
@@ -31,10 +32,16 @@ class Service:
     """One model and one gallery; threads read pictures and search, one thread runs the network."""
 
     def __init__(
-        self, model: Model, gallery: Gallery, *, limits: Limits | None = None, index: Index | None = None
+        self,
+        model: Model,
+        gallery: Gallery,
+        *,
+        own: Gallery | None = None,
+        limits: Limits | None = None,
+        index: Index | None = None,
     ) -> None:
         self.model, self.gallery, self.limits = model, gallery, limits or Limits()
-        self.catalogue = Catalogue(gallery)
+        self.catalogue, self.insights = Catalogue(gallery), Insights(gallery, own)
         self._index = index
         self._step = None if model.preprocessing is None else transform(False, **model.preprocessing)
         self._pool = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "iaa-serve")
@@ -86,9 +93,18 @@ class Service:
         total = len(self.gallery) if within is None else len(within)
         return [self.catalogue.hit(hit.row, hit.similarity) for hit in hits], total
 
-    async def about(self, label: str) -> Any:
+    async def likely(self, query: Tensor) -> Likely | None:
+        """Which class it may be, or none, once that is learnt."""
+        if self.insights.naming is None:
+            return None
+        (names,) = await self._aside(self.insights.naming.names, query[None])
+        candidates = [Candidate(label=one.label, score=one.score) for one in names.candidates]
+        return Likely(classes=candidates, known=names.known)
+
+    async def about(self, label: str) -> ClassAbout:
         """How a class varies."""
-        return await self._aside(self.catalogue.about, label)
+        about: ClassAbout = await self._aside(self.catalogue.about, label, self.insights)
+        return about
 
     async def picture(self, row: int, side: int) -> tuple[bytes, str]:
         """A picture of the gallery, no larger than asked for, in one of a few sizes."""

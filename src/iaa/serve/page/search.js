@@ -119,9 +119,10 @@ function showFound(now, found) {
 function showGuess(likely) {
   $("guess").hidden = !likely;
   if (!likely) return;
-  const first = likely.classes[0];
-  const words = likely.known ? ["Most likely ", classButton(first.label)] : ["Probably none of these classes. Nearest: ", classButton(first.label)];
-  $("guess").replaceChildren(...words);
+  const [first, ...others] = likely.classes.map((one) => classButton(one.label));
+  const lead = likely.known === false ? "Probably none of these classes; nearest is " : "Most likely ";
+  const rest = others.length ? [" else ", ...others.flatMap((one, place) => (place ? [" or ", one] : [one]))] : [];
+  $("guess").replaceChildren(lead, first, ...rest);
 }
 
 function classButton(label) {
