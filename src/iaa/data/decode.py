@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, BinaryIO
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +29,7 @@ class UnreadablePicture(ValueError):
 
 
 def read(
-    path: str | BinaryIO,
+    path: str | BytesIO,
     *,
     background: str = "white",
     at_least: int | None = None,

@@ -85,9 +85,7 @@ def _search(result: Neighbors, query: Points, gallery: Points, rows: Tensor, k: 
         _store(result, query, part, key[:, :k].double(), order[:, :k])
 
 
-def _nearest(
-    query: Points, gallery: Points, rows: Tensor, count: int, width: int
-) -> tuple[Tensor, Tensor]:
+def _nearest(query: Points, gallery: Points, rows: Tensor, count: int, width: int) -> tuple[Tensor, Tensor]:
     """The ``count`` largest float32 similarities of each row, falling, and where they are."""
     best = torch.full((len(rows), count), -torch.inf, device=rows.device)
     where = torch.zeros(len(rows), count, dtype=torch.int64, device=rows.device)

@@ -61,7 +61,7 @@ class Points:
         return block.mul_(self.scale[rows].to(block.dtype)[:, None]).to(dtype)
 
     def products(self, block: Float[Tensor, "b d"], start: int, stop: int) -> Float[Tensor, "b c"]:
-        """Products of scaled rows with a stretch of these, scaled in the result where nothing need be copied."""
+        """Products of scaled rows with a stretch of these; scaled afterwards, so that nothing is copied."""
         raw = self.raw[start:stop]
         if self.centre is not None or self.extreme or raw.dtype != torch.float32:
             raw = self.block(torch.arange(start, start + len(raw), device=self.device))

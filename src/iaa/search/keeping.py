@@ -154,7 +154,8 @@ def _embed(
     left_out = {
         name: reasons[one.path] for name, one in zip(names, found, strict=True) if one.path in reasons
     }
-    return given + [names[row] for row in rows.tolist()], torch.cat([z, vectors]), left_out
+    z = torch.cat([z, vectors]) if len(vectors) else z
+    return given + [names[row] for row in rows.tolist()], z, left_out
 
 
 def _collected(parts: Parts, pictures: Pictures) -> tuple[Tensor, Tensor, list[tuple[str, str]]]:

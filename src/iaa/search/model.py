@@ -144,7 +144,10 @@ def load(path: str | Path, *, device: str = "auto") -> Model:
         return Model(path, None, network.dim, network, None, network.preprocessing, where)
     if not path.is_dir():
         raise FileNotFoundError(f"there is no run and no embeddings file at {path}")
-    config = load_config(path)
+    try:
+        config = load_config(path)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path / 'config.json'} is no text: {error}") from error
     if not config.data.startswith("embeddings:"):
         network = embedder_of(path, config).to(where).eval()
         return Model(path, config, network.dim, network, None, network.preprocessing, where)

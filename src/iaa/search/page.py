@@ -63,12 +63,13 @@ def _section(gallery: Gallery, one: dict[str, Any]) -> str:
 def _hit(gallery: Gallery, hit: dict[str, Any]) -> str:
     found = gallery.picture(hit["row"])
     shown = _picture(hit["path"], hit["label"], None if found is None else found.box)
+    place = "/".join(Path(hit["path"]).parts[-2:])
     share = 100 * min(max(hit["similarity"], 0.0), 1.0)
     return (
         f'<li><figure>{shown}<figcaption><div class="bar"><i style="width:{share:.1f}%"></i></div>'
         f'<span class="label">{escape(hit["label"])}</span> '
         f'<span class="similarity quiet">{hit["similarity"]:.3f}</span>'
-        f'<div class="path" title="{escape(hit["path"])}">{escape("/".join(Path(hit["path"]).parts[-2:]))}</div>'
+        f'<div class="path" title="{escape(hit["path"])}">{escape(place)}</div>'
         "</figcaption></figure></li>"
     )
 

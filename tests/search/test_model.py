@@ -1,0 +1,225 @@
+import json
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+import iaa
+import runs
+from iaa.cli import main
+from iaa.config import Network
+from iaa.data.decode import UnreadablePicture
+from iaa.retrieval.embeddings import Embeddings
+from iaa.train import train
+
+
+def opened(path: Path) -> Image.Image:
+    with Image.open(path) as picture:
+        picture.load()
+        return picture
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Path:
+    """Pictures, a run on them, an embeddings file by a frozen network, and a head trained on that file."""
+    base = tmp_path_factory.mktemp("model")
+    runs.pictures(base / "data")
+    config = runs.tiny(base / "data", base / "runs", epochs=1)
+    train(config, quiet=True)
+    words = ["embed", f"folder:{base / 'data'}", "--out", str(base / "frozen.safetensors"), "--split", "all"]
+    torch.manual_seed(0)
+    weights = iaa.load(base / "runs" / "run-1").network.state_dict()
+    save_file({key: value.contiguous() for key, value in weights.items()}, base / "weights.safetensors")
+    words += ["--model", "convnet", "--size", "16", "--weights", str(base / "weights.safetensors")]
+    assert main([*words, "--workers", "0"]) == 0
+    head = replace(config, data=f"embeddings:{base / 'frozen.safetensors'}", network=Network(dim=4))
+    train(replace(head, run=replace(config.run, name="head")), quiet=True)
+    return base
+
+
+@pytest.fixture
+def run(home, tmp_path) -> Path:
+    """A copy that may be damaged."""
+    for file in (home / "runs" / "run-1").glob("*.*"):
+        if file.is_file():
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    return tmp_path
+
+
+def test_a_loaded_run_embeds_its_test_pictures_as_it_did_when_it_was_trained(home):
+    model = iaa.load(home / "runs" / "run-1")
+    kept = Embeddings.load(home / "runs" / "run-1" / "embeddings.safetensors")
+    torch.testing.assert_close(model.embed(kept.ids), kept.z, rtol=1e-5, atol=1e-5)
+    assert model.dim == 8
+    assert model.config.network.dim == 8
+    assert model.folder == home / "runs" / "run-1"
+    assert model.preprocessing["size"] == 16
+
+
+def test_whatever_a_picture_comes_as_it_is_embedded_alike(home, tmp_path):
+    model = iaa.load(home / "runs" / "run-1")
+    path = home / "data" / "c3" / "1.png"
+    literal = model.embed([path])
+    forms = (str(path), path.read_bytes(), opened(path), np.array(opened(path)))
+    torch.testing.assert_close(model.embed(list(forms)), literal.expand(4, -1), rtol=1e-5, atol=1e-6)
+    for form in forms:
+        torch.testing.assert_close(model.embed(form), literal, rtol=0, atol=0)
+    # a transparent picture and one that lies on its side become what `read` makes of their files
+    over = np.dstack([np.array(opened(path)), np.full((20, 20), 100, np.uint8)])
+    Image.fromarray(over).save(tmp_path / "clear.png")
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    opened(path).save(tmp_path / "turned.png", exif=exif)
+    for name in ("clear.png", "turned.png"):
+        file = tmp_path / name
+        torch.testing.assert_close(model.embed([opened(file)]), model.embed([file]), rtol=0, atol=0)
+    torch.testing.assert_close(model.embed(over), model.embed([tmp_path / "clear.png"]), rtol=0, atol=0)
+
+
+def test_many_paths_are_embedded_as_few_are(home, monkeypatch):
+    from iaa.search import model as module
+
+    model = iaa.load(home / "runs" / "run-1")
+    paths = sorted((home / "data").glob("*/*.png"))
+    few = model.embed(paths)
+    monkeypatch.setattr(module, "SEVERAL", 2)
+    torch.testing.assert_close(model.embed(paths), few)
+
+
+@pytest.mark.parametrize("several", [2, 512])
+def test_unreadable_pictures_are_named_and_the_others_embedded(home, tmp_path, monkeypatch, several):
+    from iaa.search import model as module
+
+    monkeypatch.setattr(module, "SEVERAL", several)
+    model = iaa.load(home / "runs" / "run-1")
+    bad, gone = tmp_path / "bad.png", tmp_path / "gone.png"
+    bad.write_bytes((home / "data" / "c0" / "0.png").read_bytes()[:200])
+    good = home / "data" / "c0" / "1.png"
+    z, rows, errors = model.embed_readable([bad, good, gone])
+    assert rows == [1]
+    torch.testing.assert_close(z, model.embed([good]))
+    assert {row: Path(error.path).name for row, error in errors.items()} == {0: "bad.png", 2: "gone.png"}
+    with pytest.raises(UnreadablePicture, match=r"bad\.png"):
+        model.embed([good, bad])
+    z, rows, errors = model.embed_readable([bad])
+    assert z.shape == (0, 8)
+    assert list(errors) == [0]
+    with pytest.raises(UnreadablePicture, match="not a picture"):
+        model.embed(b"no picture at all")
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_what_is_no_picture_is_refused_in_words(home):
+    model = iaa.load(home / "runs" / "run-1")
+    with pytest.raises(ValueError, match=r"uint8 \(height, width, 3\), got int64 \(4, 4, 3\)"):
+        model.embed([np.zeros((4, 4, 3), np.int64)])
+    with pytest.raises(ValueError, match="embeds pictures, got floating numbers"):
+        model.embed(torch.zeros(2, 8))
+    with pytest.raises(ValueError, match="no pictures to embed"):
+        model.embed([])
+
+
+def test_a_head_on_vectors_embeds_vectors_and_the_pictures_they_came_from(home):
+    model = iaa.load(home / "runs" / "head-1")
+    frozen = Embeddings.load(home / "frozen.safetensors")
+    z = model.embed(frozen.z)
+    assert z.shape == (60, 4)
+    assert model.no_pictures == ""
+    paths = [Path(frozen.meta["root"]) / name for name in frozen.ids]
+    torch.testing.assert_close(model.embed(paths), z, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(model.embed(list(frozen.z[:3].numpy())), z[:3])
+    with pytest.raises(ValueError, match=r"vectors of 256 numbers, got shape \(2, 5\)"):
+        model.embed(torch.zeros(2, 5))
+
+
+def test_a_head_whose_network_is_not_known_or_not_here_says_so_for_pictures(home, tmp_path):
+    frozen = Embeddings.load(home / "frozen.safetensors")
+    for file in ("config.json", "model.safetensors"):
+        (tmp_path / file).write_bytes((home / "runs" / "head-1" / file).read_bytes())
+
+    def told(meta: dict) -> str:
+        replace(frozen, meta=meta).save(tmp_path / "vectors.safetensors")
+        config = json.loads((tmp_path / "config.json").read_text())
+        config["data"] = f"embeddings:{tmp_path / 'vectors.safetensors'}"
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        model = iaa.load(tmp_path)
+        assert model.embed(frozen.z[:2]).shape == (2, 4)
+        with pytest.raises(ValueError, match="embeds vectors, not pictures: ") as error:
+            model.embed([home / "data" / "c0" / "0.png"])
+        return str(error.value)
+
+    assert "vectors.safetensors: its header does not say which network" in told({})
+    assert "are not here any more, or have changed" in told(frozen.meta | {"weights": "gone.pth"})
+    (tmp_path / "vectors.safetensors").unlink()
+    assert "no embeddings file at" in iaa.load(tmp_path).no_pictures
+
+
+def test_the_network_behind_an_embeddings_file(home):
+    model = iaa.load(home / "frozen.safetensors")
+    frozen = Embeddings.load(home / "frozen.safetensors")
+    paths = [Path(frozen.meta["root"]) / name for name in frozen.ids]
+    torch.testing.assert_close(model.embed(paths), frozen.z, rtol=1e-4, atol=1e-5)
+    assert model.config is None
+    assert model.weights == frozen.meta["weights_sha256"]
+    Embeddings(torch.randn(3, 4), torch.arange(3)).save(home / "foreign.safetensors")
+    with pytest.raises(ValueError, match=r"foreign\.safetensors: its header does not say which network"):
+        iaa.load(home / "foreign.safetensors")
+
+
+class Bomb:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __reduce__(self):
+        return Path.write_text, (self.target, "executed")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_a_planted_pickle_is_refused_and_never_executed(run, tmp_path, name):
+    went_off = tmp_path / "went-off"
+    code = pickle.dumps(Bomb(went_off))
+    pickle.loads(code)
+    assert went_off.exists()  # the bomb works
+    went_off.unlink()
+    (run / name).write_bytes(code)
+    with pytest.raises(ValueError, match=name):
+        iaa.load(run)
+    assert not went_off.exists()
+
+
+def test_weights_that_are_cut_short_or_of_another_network_are_refused_by_name(run):
+    file = run / "model.safetensors"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-10])
+    with pytest.raises(ValueError, match=r"model\.safetensors is no safetensors file"):
+        iaa.load(run)
+    file.write_bytes(whole)
+    state = load_file(file)
+    save_file({**state, "head.weight": torch.zeros(9, 256)}, file)
+    with pytest.raises(ValueError, match=r"head\.weight must have shape \(8, 256\), got \(9, 256\)"):
+        iaa.load(run)
+    save_file({key: value for key, value in state.items() if key != "head.bias"}, file)
+    with pytest.raises(ValueError, match=r"model\.safetensors .* lacks head\.bias"):
+        iaa.load(run)
+    save_file({**state, "tail": torch.zeros(1)}, file)
+    with pytest.raises(ValueError, match="tail has no place there"):
+        iaa.load(run)
+    file.unlink()
+    with pytest.raises(FileNotFoundError, match=r"no model\.safetensors: is it unfinished\?"):
+        iaa.load(run)
+
+
+def test_a_run_of_another_version_is_refused_by_name(run):
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(config | {"warp": 9}))
+    with pytest.raises(ValueError, match=r"config\.json must be one of .*; got 'warp'"):
+        iaa.load(run)
+    with pytest.raises(FileNotFoundError, match="no run and no embeddings file at"):
+        iaa.load(run / "nowhere")
