@@ -68,12 +68,14 @@ def _errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> JSONResponse:
-        sentence = error.detail
+        sentence, headers = error.detail, error.headers
         if sentence == "Not Found":
             sentence = "there is nothing at this address: /api lists what there is"
         elif sentence == "Method Not Allowed":
             sentence = f"this address does not take {request.method}: /api lists what there is"
-        return JSONResponse({"error": sentence}, error.status_code, error.headers)
+            takes = app.openapi()["paths"].get(request.url.path)  # the framework knows the first of them only
+            headers = {"Allow": ", ".join(sorted(map(str.upper, takes)))} if takes else headers
+        return JSONResponse({"error": sentence}, error.status_code, headers)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,6 +23,7 @@ HEADERS = {
     "permissions-policy": "camera=(self), microphone=(), geolocation=()",
 }
 RETRY_AFTER = 1
+LINGER_SECONDS = 1.0
 
 
 class Refused(HTTPException):
@@ -52,15 +54,21 @@ class Guard:
             await self.app(scope, receive, send)
             return
         started = False
+        body = _Body(receive, self.upload, whole=scope["method"] in ("GET", "HEAD"))
 
         async def guarded_send(message: Any) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
                 message["headers"] = [*message.get("headers", ()), *_ENCODED]
+                if not body.whole:  # what is still to come is not waited for
+                    message["headers"].append((b"connection", b"close"))
+            elif not body.whole and not message.get("more_body"):
+                await send({**message, "more_body": True})
+                await body.drain()
+                message = {"type": "http.response.body"}
             await send(message)
 
-        body = _Body(receive, self.upload, whole=scope["method"] in ("GET", "HEAD"))
         works = scope["path"].startswith("/api/") and scope["path"] != "/api/health"
         try:
             self._admit(scope)
@@ -115,19 +123,29 @@ class _Body:
                 raise Refused(413, _too_large(self.limit))
         return message
 
+    async def drain(self) -> None:
+        """Read on for a moment: who still sends when the line is closed never sees the answer."""
+        drained = 0
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_SECONDS):
+                while drained < self.limit:
+                    message = await self.receive()
+                    drained += len(message.get("body", b""))
+                    if not message.get("more_body"):
+                        break
+
 
 async def answer(send: Any, error: HTTPException) -> None:
-    """The JSON of a refusal; what was not read of the body is not waited for."""
+    """The JSON of a refusal."""
     body = json.dumps({"error": error.detail}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     headers += [(name.lower().encode(), value.encode()) for name, value in (error.headers or {}).items()]
-    headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": error.status_code, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
 def _too_large(limit: int) -> str:
-    return f"the upload is larger than {limit / 2**20:g} MB"
+    return f"the upload is larger than {limit / 2**20:.2g} MB"
 
 
 def _name(host: str) -> str:
