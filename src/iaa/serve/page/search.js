@@ -19,7 +19,10 @@ async function ask(path, options = {}) {
     if (error.name === "AbortError") throw error;
     throw new Trouble("The server does not answer. Is it still running?");
   }
-  const answer = await response.json().catch(() => ({}));
+  const answer = await response.json().catch((error) => {
+    if (error.name === "AbortError") throw error;
+    return {};
+  });
   if (response.ok) return answer;
   if (response.status === 503) throw new Trouble("The server is busy. Try again in a moment.");
   throw new Trouble(answer.error || `The server answered ${response.status}.`);
