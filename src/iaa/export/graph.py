@@ -96,17 +96,21 @@ def write_graph(what: Exportable, path: Path, *, about: Mapping[str, Any]) -> No
     graph = what.network
     if what.preprocessing is not None:
         graph = FromPixels(graph, what.preprocessing)
-    with _silence():
-        program = torch.onnx.export(
-            graph.eval().cpu(),
-            (what.example(2),),
-            input_names=[what.input],
-            output_names=["embedding"],
-            dynamic_shapes=({0: torch.export.Dim("batch")},),
-            opset_version=OPSET,
-            dynamo=True,
-            verbose=False,
-        )
+    try:
+        with _silence():
+            program = torch.onnx.export(
+                graph.eval().cpu(),
+                (what.example(2),),
+                input_names=[what.input],
+                output_names=["embedding"],
+                dynamic_shapes=({0: torch.export.Dim("batch")},),
+                opset_version=OPSET,
+                dynamo=True,
+                verbose=False,
+            )
+    except torch.onnx.errors.OnnxExporterError as error:
+        cause = str(error.__cause__ or error).strip().splitlines()[0]
+        raise ValueError(f"torch cannot export this network to ONNX: {cause}") from error
     assert program is not None
     model: Any = program.model
     for node in model.graph.all_nodes():

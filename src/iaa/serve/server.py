@@ -24,19 +24,21 @@ def is_loopback(host: str) -> bool:
 
 def bind(host: str, port: int) -> socket.socket:
     """A listening address, or one line that says why not; port 0 is any free one."""
+    if not 0 <= port <= 65535:
+        raise ValueError(f"--port must lie in [0, 65535], got {port}")
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    except (OSError, UnicodeError, OverflowError) as error:
-        raise ValueError(f"--host {host} --port {port} is no address of this machine: {error}") from error
+        family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError) as error:
+        raise ValueError(f"--host {host} is no address of this machine: {error}") from error
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
-        if os.name == "posix":
+        if os.name == "posix":  # elsewhere it would let two servers share a port
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
+        bound.bind(place)
     except OSError as error:
         bound.close()
-        hint = "--port 0 takes a free one" if isinstance(error, OSError) else ""
-        raise ValueError(f"cannot listen at {host}:{port} ({error.strerror or error}): {hint}") from error
+        reason = error.strerror or str(error)
+        raise ValueError(f"cannot listen at {host}:{port} ({reason}): --port 0 takes a free one") from error
     return bound
 
 
