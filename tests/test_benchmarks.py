@@ -1,8 +1,14 @@
+import inspect
 import json
 import runpy
 from pathlib import Path
 
+import pytest
+import torch
+
 import miniatures
+from iaa.retrieval.embeddings import Embeddings
+from iaa.retrieval.identify import Identifier
 
 HERE = Path(__file__).parents[1] / "benchmarks"
 
@@ -24,3 +30,56 @@ def test_the_committed_result_meets_its_aim():
     assert report["ratio_first_epoch"] >= 0.9
     assert report["ratio_later_epochs"] >= 1.5
     assert not report["commit"].endswith("dirty")
+
+
+def test_the_search_benchmark_runs_and_writes_its_table(tmp_path, monkeypatch):
+    pytest.importorskip("faiss", reason="the benchmark asks faiss as well")
+    script = runpy.run_path(str(HERE / "search.py"))
+    monkeypatch.setattr(
+        "sys.argv", ["search.py", "--rows", "2000", "--dim", "8", "--out", str(tmp_path / "x.json")]
+    )
+    threads = torch.get_num_threads()
+    try:
+        script["main"]()
+    finally:
+        torch.set_num_threads(threads)
+    report = json.loads((tmp_path / "x.json").read_text())
+    assert [row["kind"] for row in report["rows"]] == ["exact", "exact", "hnsw", "ivf"]
+    assert report["rows"][0]["same_answers"] > 0.99
+    assert "| exact | 2,000 x 8 |" in (tmp_path / "x.md").read_text()
+
+
+def test_the_identify_benchmark_runs_and_writes_its_table(tmp_path, monkeypatch):
+    g = torch.Generator().manual_seed(0)
+    labels = torch.arange(24).repeat_interleave(8)
+    z = torch.randn(24, 6, generator=g)[labels] + 0.3 * torch.randn(192, 6, generator=g)
+    split = ["train" if label < 12 else "test" for label in labels.tolist()]
+    Embeddings(z, labels, split=split).save(tmp_path / "z.safetensors")
+    script = runpy.run_path(str(HERE / "identify.py"))
+    for stage in ("tune", "test"):
+        words = ["identify.py", str(tmp_path / "z.safetensors"), stage, "--draws", "2"]
+        monkeypatch.setattr("sys.argv", [*words, "--out", str(tmp_path / "x.json")])
+        script["main"]()
+    report = json.loads((tmp_path / "x.json").read_text())
+    assert set(report["test"]["shots"]) == {"1", "3", "5"}
+    found = report["test"]["shots"]["5"]["nearest mean, cosine"]
+    assert 60 < found["accuracy"]["mean"] <= 100
+    assert set(report["tune"]["chosen"]) == {"shrink", "floor", "neighbors"}
+    assert "AUROC of unknown" in (tmp_path / "x.md").read_text()
+
+
+def test_the_default_is_what_the_committed_measurement_chose():
+    report = json.loads((HERE / "identify.json").read_text())
+    chosen = report["tune"]["chosen"]
+    defaults = inspect.signature(Identifier.__init__).parameters
+    assert {name: defaults[name].default for name in chosen} == chosen
+    by_accuracy = {
+        name: sum(report["test"]["shots"][shots][name]["accuracy"]["mean"] for shots in ("1", "3", "5"))
+        for name in report["test"]["cases"]
+    }
+    assert defaults["how"].default == "gaussian"
+    assert (
+        by_accuracy["Gaussians, full, corrected by all classes (default)"]
+        > by_accuracy["nearest mean, cosine"]
+    )
+    assert not report["surroundings"]["commit"].endswith("dirty")

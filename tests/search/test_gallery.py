@@ -244,8 +244,8 @@ def test_an_embeddings_file_as_gallery_must_fit_the_model(run, tmp_path):
 
 KILLED = """
 import sys, iaa
-from iaa.search import keeping
-keeping.SAVE_EVERY = 64
+from iaa.search import embedding
+embedding.SAVE_EVERY = 64
 iaa.Gallery.open(iaa.load(sys.argv[1]), "folder:" + sys.argv[2],
                  on_progress=lambda done, total: print(done, flush=True))
 """
@@ -254,7 +254,7 @@ iaa.Gallery.open(iaa.load(sys.argv[1]), "folder:" + sys.argv[2],
 def test_killed_in_the_middle_the_old_gallery_stays_and_the_rest_is_done_later(
     run, tmp_path, seen, monkeypatch
 ):
-    from iaa.search import keeping
+    from iaa.search import embedding
 
     root, model = more(tmp_path / "own", "ant", "bee"), iaa.load(run)
     old = iaa.Gallery.open(model, f"folder:{root}")
@@ -272,7 +272,7 @@ def test_killed_in_the_middle_the_old_gallery_stays_and_the_rest_is_done_later(
     assert Embeddings.load(old.file).ids == old.data.ids
     (old.file.parent / f".{old.file.stem}-x1.safetensors").write_bytes(b"half")  # as a kill may leave it
     seen.clear()
-    monkeypatch.setattr(keeping, "SAVE_EVERY", 64)
+    monkeypatch.setattr(embedding, "SAVE_EVERY", 64)
     new = iaa.Gallery.open(model, f"folder:{root}")
     assert len(new) == 704
     assert 0 < sum(seen) <= 700 - 128

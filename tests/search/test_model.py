@@ -223,3 +223,39 @@ def test_a_run_of_another_version_is_refused_by_name(run):
         iaa.load(run)
     with pytest.raises(FileNotFoundError, match="no run and no embeddings file at"):
         iaa.load(run / "nowhere")
+
+
+def test_weights_that_an_embeddings_file_names_are_read_without_executing_anything(home, tmp_path):
+    went_off = tmp_path / "went-off"
+    torch.save({"state_dict": Bomb(went_off)}, tmp_path / "weights.pth")
+    frozen = Embeddings.load(home / "frozen.safetensors")
+    file = tmp_path / "vectors.safetensors"
+    replace(frozen, meta=frozen.meta | {"weights": str(tmp_path / "weights.pth")}).save(file)
+    with pytest.raises(ValueError, match=r"weights\.pth holds no plain tensors that can be read safely"):
+        iaa.load(file)
+    np.savez(tmp_path / "gallery.npz", z=np.array([Bomb(went_off)], dtype=object), labels=np.arange(1))
+    with pytest.raises(ValueError, match=r"gallery\.npz is cut short, holds pickled objects"):
+        iaa.Gallery.open(iaa.load(home / "runs" / "run-1"), str(tmp_path / "gallery.npz"))
+    assert not went_off.exists()
+
+
+def test_the_gallery_of_a_head_is_its_vectors_and_takes_pictures_as_well(home, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    for file in ("config.json", "model.safetensors"):
+        (run / file).write_bytes((home / "runs" / "head-1" / file).read_bytes())
+    model, frozen = iaa.load(run), Embeddings.load(home / "frozen.safetensors")
+    gallery = iaa.Gallery.open(model)
+    torch.testing.assert_close(gallery.data.z, model.embed(frozen.z))
+    assert gallery.picture(0).path == str(home / "data" / frozen.ids[0])
+    runs.pictures(tmp_path / "more", classes=2, each=1)
+    larger = gallery.add(model, tmp_path / "more")
+    assert len(larger) == 62
+    row = larger.rows_by_path[str(tmp_path / "more" / "c1" / "0.png")]
+    torch.testing.assert_close(
+        larger.data.z[row : row + 1], model.embed([tmp_path / "more" / "c1" / "0.png"])
+    )
+    projected = iaa.Gallery.open(
+        model, str(home / "frozen.safetensors")
+    )  # vectors the head takes go through it
+    torch.testing.assert_close(projected.data.z, gallery.data.z)

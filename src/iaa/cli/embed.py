@@ -3,7 +3,6 @@
 import json
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,11 +15,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
 from rich.text import Text
 
+from iaa.cli.networks import open_network
 from iaa.data import Dataset, evaluations, load
 from iaa.data.decode import UnreadablePicture
 from iaa.data.images import Pictures, transform
 from iaa.extraction import PRECISIONS, embed_pictures, resolve_device
-from iaa.models import Embedder, build
+from iaa.models import Embedder
 from iaa.provenance import (
     Picture,
     assemble,
@@ -63,7 +63,7 @@ def command(
         spec: cub, cars, sop, inshop, vehicleid, emoji, folder:DIR or table:FILE.
         out: The .safetensors to write; for the three test sets of vehicleid, a directory.
         root: The folder with the dataset's files.
-        model: googlenet, resnet50, bn_inception, lite0, convnet or timm/NAME.
+        model: googlenet, resnet50, bn_inception, lite0, convnet, timm/NAME, or the directory of a run.
         split: Which pictures.
         dim: Outputs of a linear head; without it, the network's pooled features.
         weights: File for the network, with or without its head, instead of the published weights.
@@ -86,13 +86,14 @@ def command(
     where = resolve_device(device)
     keep_freed_memory()
     torch.manual_seed(seed)
-    network, source = _network(model, dim=dim, weights=weights, pretrained=pretrained, pool=pool, size=size)
+    options = {"dim": dim, "weights": weights, "pretrained": pretrained, "pool": pool, "size": size}
+    network, name, source = open_network(model, options)
     base = base_folder(spec, root, targets.values())
     every = distinct_pictures(targets.values(), base)
     pictures = _pictures(every, network, on_bad_image)
     left_out = {error.path: error.reason for error in pictures.bad}
     names = {name: picture for name, picture in every.items() if picture.path not in left_out}
-    config = describe(network, model) | {
+    config = describe(network, name) | {
         "data": next(iter(targets.values())).name,
         "split": split,
         "data_sha256": data_hash(targets.values(), base, names),
@@ -173,26 +174,6 @@ def _targets(spec: str, out: Path, split: str, test_size: str | None, **options:
             "(or choose one with --test-size)"
         )
     return {out / f"embeddings-{name}.safetensors": dataset for name, dataset in datasets.items()}
-
-
-def _network(name: str, **options: Any) -> tuple[Embedder, str]:
-    """The network and where its weights came from. A run directory, once there are some, is opened here."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*entries taken", UserWarning)  # said below, in one line
-        network = build(name, **options)
-    loaded = network.loaded
-    source = "random" if loaded is None else loaded.source
-    notes = []
-    if loaded is None:
-        notes.append(f"the weights of {name} are random: --weights FILE gives others")
-    elif loaded.missing or loaded.unexpected:
-        notes.append(str(loaded))
-    if options["dim"] is not None and (loaded is None or loaded.taken <= len(network.backbone.state_dict())):
-        notes.append(f"the head of {network.dim} is random: without --dim the bare features come out")
-        source += ", random head"
-    for note in notes:
-        print(f"note: {note}", file=sys.stderr)
-    return network, source
 
 
 def _pictures(every: dict[str, Picture], network: Embedder, on_bad_image: str) -> Pictures:

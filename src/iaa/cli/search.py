@@ -1,6 +1,7 @@
 """``iaa search``: the pictures of a gallery that look most like yours, and what class yours may be."""
 
 import json as jsonlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,10 +20,13 @@ from iaa.search.gallery import Gallery
 from iaa.search.model import Model, load
 from iaa.search.naming import open_naming
 
+SAME = 0.9995
+"""Cosine from which on two pictures are called the same."""
+
 
 def command(
-    run: Annotated[Path, tyro.conf.Positional],
-    queries: Annotated[tuple[Path, ...], tyro.conf.Positional] = (),
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    queries: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="QUERY …")] = (),
     top: int = 5,
     gallery: str | None = None,
     classes: bool = False,
@@ -75,7 +79,7 @@ def command(
         questions = ask(model, queries, on_batch=tick)
     naming = None
     if classes:
-        own = chosen if gallery is None or model.config is None else _own(model)
+        own = chosen if gallery is None else _own(model)
         naming = open_naming(chosen, how=how, own=own)
     searched = None if index == "exact" else Index(chosen.data.z, kind=index)
     out: dict[str, Any] = {"run": str(run), "gallery": chosen.describe(), "index": {"kind": index}}
@@ -134,9 +138,9 @@ def _about(out: dict[str, Any]) -> str:
     if naming is not None and naming["threshold"] is not None:
         least = naming["threshold"]
         words += (
-            f"; unknown below {least['score']:.3f}, learnt on {naming['learnt_on']}, where it keeps "
-            f"{100 * least['known_kept']:.0f} % of the known and catches "
-            f"{100 * least['unknown_caught']:.0f} % of the unknown"
+            "; classes by how far they lie above (+) or below (-) what counts as known, learnt on "
+            f"{naming['learnt_on']}, where that keeps {100 * least['known_kept']:.0f} % of the known and "
+            f"catches {100 * least['unknown_caught']:.0f} % of the unknown"
         )
     elif naming is not None:
         words += f"; no threshold for unknown: {naming['learnt_on']}"
@@ -146,7 +150,7 @@ def _about(out: dict[str, Any]) -> str:
 def _show(out: dict[str, Any]) -> None:
     console = Console(width=None if sys.stdout.isatty() else 140)
     answers = out["queries"]
-    several = len(answers) > 1
+    several, base = len(answers) > 1, _base([hit["path"] for one in answers for hit in one["hits"]])
     columns = (["query"] if several else []) + ["#", "similarity", "label", "path"]
     table = Table(title=escape(_title(out)), title_justify="left")
     for name in columns:
@@ -163,7 +167,7 @@ def _show(out: dict[str, Any]) -> None:
                 f"{hit['rank']}",
                 f"{hit['similarity']:.3f}",
                 escape(hit["label"]),
-                escape(_short(hit["path"])),
+                escape(os.path.relpath(hit["path"], base) if base else hit["path"]),
             ]
             table.add_row(*first, *cells, end_section=several and hit is one["hits"][-1])
     if answers:
@@ -171,23 +175,30 @@ def _show(out: dict[str, Any]) -> None:
         for one in answers:
             if "classes" in one:
                 console.print(_verdict(one, several), highlight=False, soft_wrap=True)
-        console.print(_about(out), style="dim", highlight=False)
+        words = _about(out) + (f"; paths below {base}" if base else "")
+        console.print(words, style="dim", highlight=False, soft_wrap=True)
 
 
 def _verdict(one: dict[str, Any], several: bool) -> str:
-    named = ", ".join(f"{escape(c['label'])} ({c['score']:.3f})" for c in one["classes"])
+    named = ", ".join(f"{escape(c['label'])} ({c['shown']})" for c in one["classes"])
+    if one["in_gallery"]:
+        named += "; it is in the gallery itself"
+    elif one["hits"] and one["hits"][0]["similarity"] > SAME:
+        named += f"; the gallery holds the same picture as {escape(one['hits'][0]['label'])}"
     verdict = (
         f"[yellow]unknown[/]; nearest classes: {named}" if one["known"] is False else f"likeliest: {named}"
     )
     return f"{escape(Path(one['query']).name)}: {verdict}" if several else verdict
 
 
-def _short(path: str) -> str:
-    """As seen from here, where that is shorter."""
-    try:
-        return str(Path(path).relative_to(Path.cwd()))
-    except ValueError:
-        return path
+def _base(paths: list[str]) -> str:
+    """The folder that all paths share, so that a table need not repeat it; nothing where there is none."""
+    folders = {os.path.dirname(path) for path in paths}
+    if not folders or not all(map(os.path.isabs, folders)):
+        return ""
+    shared = os.path.commonpath(folders)
+    shared = os.path.dirname(shared) if len(folders) == 1 else shared
+    return "" if os.path.dirname(shared) == shared else shared
 
 
 @contextmanager

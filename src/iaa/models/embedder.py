@@ -47,7 +47,7 @@ class Embedder(nn.Module):
         if dim is not None and dim < 1:
             raise ValueError(f"dim must be 1 or more, or None for the bare backbone; got {dim}")
         self.backbone = backbone
-        self.head = nn.Identity() if dim is None else nn.Linear(features, dim)
+        self.head: nn.Module = nn.Identity() if dim is None else nn.Linear(features, dim)
         self.dim = features if dim is None else dim
         self.features = features
         self.preprocessing = preprocessing

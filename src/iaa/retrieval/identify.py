@@ -1,5 +1,6 @@
 """Which class is it? Nearest picture, nearest class mean, or the class Gaussian with corrected covariance."""
 
+import functools
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -49,6 +50,13 @@ class Gaussians:
     centre: Float[Tensor, " d"]
     spread: Float[Tensor, " d"]
 
+    @functools.cached_property
+    def parts(self) -> tuple[Float[Tensor, "c d"], Float[Tensor, "c d"], Float[Tensor, " c"]]:
+        """What a squared term, a linear term and no term of a query are multiplied with."""
+        precision, mean = 1 / self.variance, self.mean - self.centre
+        constant = (mean.square() * precision + self.variance.log()).sum(1)
+        return precision, mean * precision, constant
+
 
 class Identifier:
     """The classes of a gallery, known from a few pictures each, asked for the likeliest class of a query.
@@ -57,12 +65,14 @@ class Identifier:
         z: embeddings of the gallery's pictures.
         labels: their classes, any integers.
         how: by the nearest ``"picture"``, the nearest class ``"mean"`` (of unit vectors), or the
-            ``"gaussian"`` of every class, its covariance corrected by its neighbours (Eq. 11-16).
+            ``"gaussian"`` of every class with corrected covariance (Eq. 11-16).
         reference: embeddings and labels of further classes that lend covariance, such as those trained on.
         shrink: Gaussians live in the frame of the average full covariance (Eq. 14), drawn this far towards
             a multiple of the identity; None leaves the axes of the embedding, which is quicker.
         floor: share of the average variance that every variance gets.
-        options: those of ``iaa.correct``.
+        neighbors: how many classes lend to one of few samples; 0 lets all of them lend, which proved as good
+            as the nearest ones and needs no search.
+        options: the others of ``iaa.correct``.
     """
 
     def __init__(
@@ -72,8 +82,9 @@ class Identifier:
         *,
         how: How = "gaussian",
         reference: tuple[Tensor, Tensor] | None = None,
-        shrink: float | None = 0.2,
+        shrink: float | None = 0.5,
         floor: float = 0.9,
+        neighbors: int = 0,
         **options: Any,
     ) -> None:
         if how not in get_args(How):
@@ -89,7 +100,9 @@ class Identifier:
             rows = self._seen(z)
             if lenders is not None:
                 lenders = self._seen(lenders[0]), lenders[1]
-            self._gaussians = class_gaussians(rows, self._member, reference=lenders, floor=floor, **options)
+            self._gaussians = class_gaussians(
+                rows, self._member, reference=lenders, floor=floor, neighbors=neighbors, **options
+            )
             return
         self._rows = self._seen(z)
         if how == "mean":
@@ -130,7 +143,7 @@ def frame(
     labels: Int64[Tensor, " n"],
     *,
     reference: tuple[Tensor, Tensor] | None = None,
-    shrink: float = 0.2,
+    shrink: float = 0.5,
 ) -> Frame:
     """The frame of the average full covariance of all classes (Eq. 14), in which that is the identity.
 
@@ -187,14 +200,14 @@ def class_gaussians(
     centre = weight @ stats.mean
     spread = overall + weight @ (stats.mean - centre).square()
     spread = ((1 - floor) * spread + floor * spread.mean()).clamp(min=1e-6 * float(level))
-    return Gaussians(stats.mean[:classes], variance, centre, spread)
+    mean = F.normalize(stats.mean[:classes], dim=1)  # of a few unit vectors the mean lies too far inside
+    return Gaussians(mean, variance, centre, spread)
 
 
 def likelihood_ratio(query: Float[Tensor, "q d"], found: Gaussians) -> Float[Tensor, "q c"]:
     """Log-likelihood under every class less that under anything at all, divided by the dimensions."""
-    x, mean = query - found.centre, found.mean - found.centre
-    precision = 1 / found.variance
-    constant = (mean.square() * precision + found.variance.log()).sum(1)
-    inside = x.square() @ precision.T - 2 * x @ (mean * precision).T + constant
+    x = query - found.centre
+    precision, linear, constant = found.parts
+    inside = x.square() @ precision.T - 2 * x @ linear.T + constant
     anything = (x.square() / found.spread + found.spread.log()).sum(1, keepdim=True)
     return (anything - inside) / (2 * query.shape[1])

@@ -94,9 +94,17 @@ def answer(
     ]
     if naming is not None:
         for one, names in zip(answers, naming.names(questions.z), strict=True):
-            one["classes"] = [{"label": c.label, "score": round(c.score, 6)} for c in names.candidates]
+            one["classes"] = [
+                {"label": c.label, "score": round(c.score, 6), "shown": _shown(c.score, naming)}
+                for c in names.candidates
+            ]
             one["known"] = names.known
     return answers
+
+
+def _shown(score: float, naming: Naming) -> str:
+    """How far above (+) or below (-) the threshold; the score itself where there is none."""
+    return f"{score:.3f}" if naming.threshold is None else f"{score - naming.threshold.score:+.3f}"
 
 
 def describe_naming(naming: Naming) -> dict[str, Any]:

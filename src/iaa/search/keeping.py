@@ -2,29 +2,23 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
-from iaa.data.images import Pictures, transform
-from iaa.extraction import embed_pictures
-from iaa.provenance import fingerprint
 from iaa.retrieval.embeddings import Embeddings
-from iaa.retrieval.parts import Parts, hold
+from iaa.retrieval.parts import hold
+from iaa.search.embedding import Progress, embed_names
 from iaa.search.gallery import Gallery
-from iaa.search.listing import Listing, own_vectors, picture
+from iaa.search.listing import Listing, picture
 from iaa.search.model import Model
 from iaa.search.plan import Plan, gallery_file
 
 VERSION = 1
-SAVE_EVERY = 1024
-Progress = Callable[[int, int], None]
 
 
 def open_gallery(
@@ -82,7 +76,7 @@ def _renew(model: Model, plan: Plan, kept: Embeddings | None, file: Path, on_pro
         place = {name: row for row, name in enumerate(kept.ids) if name not in changed}
         left_out = {name: reason for name, reason in left_out.items() if name not in changed}
     todo = [name for name in listing.ids if name not in place and name not in left_out]
-    fresh, z, bad = _embed(model, todo, file, on_progress)
+    fresh, z, bad = embed_names(model, todo, file.with_suffix(".parts"), on_progress)
     names = set(listing.ids)
     left_out = {name: reason for name, reason in (left_out | bad).items() if name in names}
     place |= {name: row + (0 if kept is None else len(kept)) for row, name in enumerate(fresh)}
@@ -104,80 +98,6 @@ def _renew(model: Model, plan: Plan, kept: Embeddings | None, file: Path, on_pro
     )
     data.save(file)
     return Gallery(data, file, notes=notes, left_out=bad)
-
-
-def _embed(
-    model: Model, names: list[str], file: Path, on_progress: Progress
-) -> tuple[list[str], Tensor, dict[str, str]]:
-    """Names and embeddings of what can be read, and why the rest cannot; what a kill left is continued."""
-    given, z = _given(model, names)
-    known = set(given)
-    names = [name for name in names if name not in known]
-    if not names:
-        return given, z, {}
-    if model.network is None or model.preprocessing is None:
-        raise ValueError(f"{model.path} embeds vectors, not pictures: {model.no_pictures}")
-    found = [picture(name) for name in names]
-    boxes = np.stack([one.box for one in found])
-    pictures = Pictures(
-        [one.path for one in found],
-        np.zeros(len(found), dtype=np.int64),
-        transform(False, **model.preprocessing),
-        cache=False,
-        on_bad_image="skip",
-        boxes=None if np.isnan(boxes).all() else boxes,
-        check=False,
-    )
-    config = {"model": model.identity, "pictures": fingerprint({"names": names})}
-    folder = file.with_suffix(".parts")
-    try:
-        parts = Parts(folder, config)
-    except ValueError:  # begun with other pictures
-        parts = Parts(folder, config, restart=True)
-    done = parts.done
-
-    def tick(pictures: int) -> None:
-        nonlocal done
-        done += pictures
-        on_progress(done, len(names))
-
-    try:
-        on_progress(done, len(names))
-        embed_pictures(
-            model.network, pictures, parts, device=model.device, save_every=SAVE_EVERY, on_batch=tick
-        )
-        rows, vectors, bad = _collected(parts, pictures)
-        parts.remove()
-    finally:
-        parts.release()
-    reasons = dict(bad)
-    left_out = {
-        name: reasons[one.path] for name, one in zip(names, found, strict=True) if one.path in reasons
-    }
-    z = torch.cat([z, vectors]) if len(vectors) else z
-    return given + [names[row] for row in rows.tolist()], z, left_out
-
-
-def _collected(parts: Parts, pictures: Pictures) -> tuple[Tensor, Tensor, list[tuple[str, str]]]:
-    try:
-        return parts.collect()
-    except ValueError:
-        if len(pictures.bad) < len(set(pictures.paths)):
-            raise
-        none = torch.empty(0, dtype=torch.int64), torch.empty(0, 0)
-        return *none, [(error.path, error.reason) for error in pictures.bad]
-
-
-def _given(model: Model, names: list[str]) -> tuple[list[str], Tensor]:
-    """Those of a head's own vectors, which need no picture."""
-    if model.head is None or model.config is None:
-        return [], torch.empty(0, model.dim)
-    listing, vectors = own_vectors(model.config)
-    wanted = set(names)
-    rows = [row for row, name in enumerate(listing.ids) if name in wanted]
-    if not rows:
-        return [], torch.empty(0, model.dim)
-    return [listing.ids[row] for row in rows], model.embed(vectors[torch.tensor(rows)])
 
 
 def _changed(kept: Embeddings, listing: Listing) -> set[str]:

@@ -18,6 +18,7 @@ from iaa.provenance import Picture, fragment
 from iaa.retrieval.embeddings import Embeddings
 
 KINDS = ("folder:DIR", "table:FILE", "FILE.safetensors")
+_WHOLE: npt.NDArray[np.float64] = np.full(4, np.nan)
 _PARTS = frozenset(("train", "val", "validation", "test", "query", "gallery"))
 
 
@@ -83,9 +84,11 @@ def distinct(listings: Iterable[Listing]) -> Listing:
 
 def picture(name: str, root: str | None = None) -> Picture:
     """The file and the box that a name stands for; names that are not absolute lie below ``root``."""
+    if "#xywh=" not in name:  # nearly always
+        return Picture(os.path.join(root, name) if root else name, _WHOLE)
     found = re.fullmatch(r"(.*)#xywh=([-\d.e+]+),([-\d.e+]+),([-\d.e+]+),([-\d.e+]+)", name, re.DOTALL)
     path = found[1] if found else name
-    box: npt.NDArray[np.float64] = np.full(4, np.nan)
+    box = _WHOLE
     if found:
         left, top, width, height = (float(found[place]) for place in range(2, 6))
         box = np.array([left, top, left + width, top + height])

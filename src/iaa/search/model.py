@@ -17,7 +17,7 @@ from iaa.data.decode import UnreadablePicture, as_rgb, read
 from iaa.data.images import Batch, Pictures, Transform, loader, transform
 from iaa.data.transforms import as_tensor
 from iaa.extraction import embed_batches, resolve_device
-from iaa.models import Preprocessing
+from iaa.models import Embedder, Preprocessing
 from iaa.models.projection import Projection
 from iaa.provenance import weights_hash
 from iaa.retrieval.embeddings import Embeddings
@@ -37,7 +37,7 @@ class Model:
     """That of the run; None for the network behind an embeddings file."""
     dim: int
     """Numbers of an embedding."""
-    network: nn.Module | None
+    network: Embedder | None
     """From pictures to embeddings; None where only vectors can be embedded."""
     head: Projection | None
     """From vectors to embeddings, for a run on vectors."""
@@ -161,8 +161,8 @@ def load(path: str | Path, *, device: str = "auto") -> Model:
         text = str(error)
         reason = text if str(file) in text else f"{file}: {text}"
         return Model(path, config, head.dim, None, head, None, where, reason)
-    whole = nn.Sequential(behind, head).to(where).eval()
-    return Model(path, config, head.dim, whole, head, behind.preprocessing, where)
+    behind.head, behind.dim = nn.Sequential(behind.head, head), head.dim
+    return Model(path, config, head.dim, behind.to(where).eval(), head, behind.preprocessing, where)
 
 
 def _each(

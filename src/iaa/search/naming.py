@@ -11,7 +11,7 @@ from iaa.retrieval.identify import How, Identifier
 from iaa.retrieval.novelty import Threshold, calibrate, draw_shots
 from iaa.search.gallery import Gallery
 
-MOST_CLASSES, MOST_ROWS = 1000, 50
+LEAST_CLASSES, MOST_CLASSES, MOST_ROWS = 8, 1000, 50
 """Of the classes that a threshold is learnt from, and of the pictures of each."""
 
 
@@ -68,12 +68,12 @@ def open_naming(gallery: Gallery, *, how: How = "gaussian", own: Gallery | None 
     for split, words in (
         ("val", "classes held out from training"),
         ("train", "training classes"),
-        (None, "the gallery's own classes, held out in turns"),
+        (None, "classes of the gallery itself, held out in turns"),
     ):
         rows = _sample(source, split)
         labels = source.data.labels[rows]
         sizes = labels.unique(return_counts=True)[1]
-        if len(sizes) < 4 or int(sizes.max()) < 2:
+        if len(sizes) < LEAST_CLASSES or int(sizes.max()) < 2:
             continue
         few = max(1, min(shots, int(sizes.median()) // 2))
         threshold = calibrate(source.data.z[rows], labels, shots=few, how=how)

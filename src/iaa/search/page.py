@@ -26,8 +26,10 @@ figure { margin: 0; } .frame { display: grid; place-items: center; height: 176px
   border-radius: 8px; overflow: hidden; } .frame img { width: 100%; height: 176px; object-fit: contain; }
 .asked .frame { outline: 2px solid var(--accent); outline-offset: 2px; }
 figcaption { padding-top: .35rem; overflow-wrap: anywhere; } .label { font-weight: 600; }
-.path { font-size: .75rem; opacity: .65; } .similarity { font-variant-numeric: tabular-nums; }
-.bar { height: 3px; border-radius: 2px; background: var(--soft); margin: .3rem 0; }
+.path { font-size: .75rem; opacity: .65; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
+.similarity { font-variant-numeric: tabular-nums; white-space: nowrap; }
+.line { display: flex; align-items: center; gap: .5rem; font-size: .85rem; }
+.bar { flex: 1; height: 4px; border-radius: 2px; background: var(--soft); }
 .bar i { display: block; height: 100%; border-radius: 2px; background: var(--accent); }
 .classes { margin: .5rem 0 0; padding: 0; font-size: .85rem; display: block; } .unknown { color: #b45309; }
 .classes li { display: flex; justify-content: space-between; gap: .5rem; overflow-wrap: anywhere; }
@@ -66,9 +68,9 @@ def _hit(gallery: Gallery, hit: dict[str, Any]) -> str:
     place = "/".join(Path(hit["path"]).parts[-2:])
     share = 100 * min(max(hit["similarity"], 0.0), 1.0)
     return (
-        f'<li><figure>{shown}<figcaption><div class="bar"><i style="width:{share:.1f}%"></i></div>'
-        f'<span class="label">{escape(hit["label"])}</span> '
-        f'<span class="similarity quiet">{hit["similarity"]:.3f}</span>'
+        f'<li><figure>{shown}<figcaption><div class="line"><div class="bar"><i style="width:{share:.1f}%">'
+        f'</i></div><span class="similarity quiet">{hit["similarity"]:.3f}</span></div>'
+        f'<div class="label">{escape(hit["label"])}</div>'
         f'<div class="path" title="{escape(hit["path"])}">{escape(place)}</div>'
         "</figcaption></figure></li>"
     )
@@ -78,7 +80,7 @@ def _classes(one: dict[str, Any]) -> str:
     if "classes" not in one:
         return ""
     rows = "".join(
-        f'<li><span>{escape(c["label"])}</span><span class="similarity quiet">{c["score"]:.3f}</span></li>'
+        f'<li><span>{escape(c["label"])}</span><span class="similarity quiet">{c["shown"]}</span></li>'
         for c in one["classes"]
     )
     verdict = {True: "likeliest classes", False: "unknown; the nearest classes", None: "likeliest classes"}

@@ -1,5 +1,6 @@
 """What a gallery is made of: its sources, less what was taken out."""
 
+import difflib
 import hashlib
 import os
 import re
@@ -78,9 +79,8 @@ class Plan:
         for one in (path, what):
             if one in paths:
                 return replace(self, removed_paths=(*self.removed_paths, one))
-        near = sorted(set(listing.classes))
-        hint = str(unknown("", what, near)).rpartition("(")[2] if near else ""
-        hint = f" ({hint}" if hint.startswith("did you mean") else ""
+        near = difflib.get_close_matches(what, set(listing.classes), n=1, cutoff=0.4)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
         raise ValueError(f"the gallery has no class, no picture and no added folder {what!r}{hint}")
 
 

@@ -1,0 +1,93 @@
+"""From names to vectors, many at a time: what a killed process has finished is kept for the next."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from iaa.data.images import Pictures, transform
+from iaa.extraction import embed_pictures
+from iaa.provenance import fingerprint
+from iaa.retrieval.parts import Parts
+from iaa.search.listing import own_vectors, picture
+from iaa.search.model import Model
+
+SAVE_EVERY = 1024
+"""Pictures between two saves, the most that a kill can cost."""
+Progress = Callable[[int, int], None]
+"""Told how many pictures of how many are embedded."""
+
+
+def embed_names(
+    model: Model, names: list[str], folder: Path, on_progress: Progress
+) -> tuple[list[str], Tensor, dict[str, str]]:
+    """Names and embeddings of what can be read, and why the rest cannot; what a kill left is continued."""
+    given, z = _given(model, names)
+    known = set(given)
+    names = [name for name in names if name not in known]
+    if not names:
+        return given, z, {}
+    if model.network is None or model.preprocessing is None:
+        raise ValueError(f"{model.path} embeds vectors, not pictures: {model.no_pictures}")
+    found = [picture(name) for name in names]
+    boxes = np.stack([one.box for one in found])
+    pictures = Pictures(
+        [one.path for one in found],
+        np.zeros(len(found), dtype=np.int64),
+        transform(False, **model.preprocessing),
+        cache=False,
+        on_bad_image="skip",
+        boxes=None if np.isnan(boxes).all() else boxes,
+        check=False,
+    )
+    config = {"model": model.identity, "pictures": fingerprint({"names": names})}
+    try:
+        parts = Parts(folder, config)
+    except ValueError:  # begun with other pictures
+        parts = Parts(folder, config, restart=True)
+    done = parts.done
+
+    def tick(pictures: int) -> None:
+        nonlocal done
+        done += pictures
+        on_progress(done, len(names))
+
+    try:
+        on_progress(done, len(names))
+        embed_pictures(
+            model.network, pictures, parts, device=model.device, save_every=SAVE_EVERY, on_batch=tick
+        )
+        rows, vectors, bad = _collected(parts, pictures)
+        parts.remove()
+    finally:
+        parts.release()
+    reasons = dict(bad)
+    left_out = {
+        name: reasons[one.path] for name, one in zip(names, found, strict=True) if one.path in reasons
+    }
+    z = torch.cat([z, vectors]) if len(vectors) else z
+    return given + [names[row] for row in rows.tolist()], z, left_out
+
+
+def _collected(parts: Parts, pictures: Pictures) -> tuple[Tensor, Tensor, list[tuple[str, str]]]:
+    try:
+        return parts.collect()
+    except ValueError:
+        if len(pictures.bad) < len(set(pictures.paths)):
+            raise
+        none = torch.empty(0, dtype=torch.int64), torch.empty(0, 0)
+        return *none, [(error.path, error.reason) for error in pictures.bad]
+
+
+def _given(model: Model, names: list[str]) -> tuple[list[str], Tensor]:
+    """Those of a head's own vectors, which need no picture."""
+    if model.head is None or model.config is None:
+        return [], torch.empty(0, model.dim)
+    listing, vectors = own_vectors(model.config)
+    wanted = set(names)
+    rows = [row for row, name in enumerate(listing.ids) if name in wanted]
+    if not rows:
+        return [], torch.empty(0, model.dim)
+    return [listing.ids[row] for row in rows], model.embed(vectors[torch.tensor(rows)])

@@ -1,0 +1,66 @@
+import pytest
+import torch
+
+from iaa.retrieval.index import Index
+from iaa.retrieval.knn import knn
+from iaa.retrieval.similarity import points
+
+
+def vectors(rows=3000, dim=16, seed=0):
+    return torch.randn(rows, dim, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("kind", ["exact", "flat", "hnsw", "ivf"])
+def test_every_kind_finds_what_a_full_sort_finds_as_often_as_it_says(kind):
+    z, query = vectors(), vectors(200, seed=1)
+    index = Index(z, kind=kind, effort=64)
+    cosine = (
+        torch.nn.functional.normalize(query.double(), dim=1)
+        @ torch.nn.functional.normalize(z.double(), dim=1).T
+    )
+    literal = cosine.argsort(dim=1, descending=True)[:, :10]
+    found = index.search(query, top=10)
+    share = float((found.index[:, :, None] == literal[:, None]).any(2).double().mean())
+    if kind in ("exact", "flat"):
+        assert torch.equal(found.index, literal)
+        assert index.recall() == 1.0
+    else:
+        assert index.recall() > 0.8
+        assert share == pytest.approx(index.recall(), abs=0.1)
+    torch.testing.assert_close(
+        found.value[:, 0].double(), cosine.gather(1, found.index)[:, 0], rtol=1e-4, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("kind", ["exact", "flat"])
+def test_a_row_that_must_not_answer_does_not(kind):
+    z = vectors(50)
+    index = Index(z, kind=kind)
+    plain = index.search(z[:4], top=50).index
+    assert plain[:, 0].tolist() == [0, 1, 2, 3]
+    without = index.search(z[:4], top=5, exclude=torch.tensor([0, -1, int(plain[2, 3]), 3]))
+    for row, own in enumerate((0, -1, int(plain[2, 3]), 3)):
+        assert without.index[row].tolist() == [one for one in plain[row].tolist() if one != own][:5]
+    last = index.search(z[:1], top=50, exclude=torch.tensor([0]))
+    assert last.index[0, -1] == -1
+    assert (last.index[0] >= 0).sum() == 49
+
+
+def test_a_gallery_made_ready_once_answers_as_one_given_anew():
+    z, query = vectors(), vectors(7, seed=1)
+    again = knn(query, points(z)[1], k=9)
+    literal = knn(query, z, k=9)
+    assert torch.equal(again.index, literal.index)
+    assert torch.equal(again.value, literal.value)
+    for odd in (z.double(), z * 1e-30, z.half()):  # ways that copy
+        assert torch.equal(knn(query, points(odd)[1], k=9).index, knn(query, odd, k=9).index)
+    with pytest.raises(ValueError, match="answers by cosine alone"):
+        knn(query, points(z)[1], k=9, distance="euclidean")
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_nonsense_is_refused_in_words():
+    with pytest.raises(ValueError, match="index must be one of 'exact', 'flat', 'hnsw', 'ivf'; got 'tree'"):
+        Index(vectors(5), kind="tree")
+    with pytest.raises(ValueError, match="top must be 1 or more, got 0"):
+        Index(vectors(5)).search(vectors(1), top=0)
