@@ -116,6 +116,8 @@ class Augment:
     """Statistics by a pass over the training set (the paper), or from the batches as they come."""
     refresh_every: int = 4
     """Epochs between two passes."""
+    samples: int | None = None
+    """A pass looks at no more than this many samples of every class, drawn by the seed; at all if None."""
     decay: float = 0.9
     """While streaming, how much of a class's past is kept when it comes again."""
     start_epoch: int = 0
@@ -212,6 +214,11 @@ class Config:
             raise ValueError(
                 f"batch.classes ({self.batch.classes}) must be a multiple of devices ({self.devices}): "
                 "every device takes as many classes"
+            )
+        if self.augment.samples is not None and (self.augment.samples < 1 or self.augment.refresh != "pass"):
+            raise ValueError(
+                f"augment.samples must be at least 1 and needs augment.refresh=pass, "
+                f"got {self.augment.samples} and {self.augment.refresh}"
             )
         if self.run.select == "best" and not self.split.val_classes:
             raise ValueError(

@@ -1,5 +1,9 @@
 import csv
 import json
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 import torch
@@ -36,11 +40,12 @@ def read(tmp_path):
 
 
 def test_few_samples_trains_every_arm_on_so_many(words, tmp_path, capsys):
-    assert main(["ablate", "few-samples", *words, "--seeds", "1"]) == 0
+    arms = ["--arms", "corrected-3", "corrected-all", "--seeds", "1"]
+    assert main(["ablate", "few-samples", *words, *arms]) == 0
     found = read(tmp_path)
     assert [row["arm"] for row in found["rows"]][:3] == ["baseline-3", "uncorrected-3", "corrected-3"]
-    assert len(found["rows"]) == 12
-    for number, samples in (("3", 36), ("5", 60), ("7", 84), ("all", 108)):
+    assert len(found["rows"]) == 6
+    for number, samples in (("3", 36), ("all", 108)):
         for kind in ("baseline", "uncorrected", "corrected"):
             folder = tmp_path / f"out/{kind}-{number}-seed0-1"
             metrics = json.loads((folder / "metrics.json").read_text())
@@ -60,11 +65,21 @@ def test_few_samples_trains_every_arm_on_so_many(words, tmp_path, capsys):
     assert corrected["paper"] == {"cub": 56.7, "cars": 71.8}
     page = (tmp_path / "out/ablation.md").read_text()
     assert "| corrected-3 |" in page
-    assert "The paper trains on all samples" in page
+    assert "The paper trains on all samples and takes N for the covariances alone" in page
     with open(tmp_path / "out/ablation.csv") as file:
         lines = list(csv.DictReader(file))
-    assert len(lines) == 12 * len(found["rows"][0]["scores"]["test"])
+    assert len(lines) == 6 * len(found["rows"][0]["scores"]["test"])
     assert "corrected-3" in capsys.readouterr().out
+
+
+def test_few_estimates_trains_on_all_and_estimates_from_some(words, tmp_path):
+    from safetensors.torch import load_file
+
+    arms = ["--arms", "corrected-3", "--seeds", "1"]
+    assert main(["ablate", "few-estimates", *words, *arms]) == 0
+    folder = tmp_path / "out/corrected-3-seed0-1"
+    assert json.loads((folder / "metrics.json").read_text())["train"] == {"samples": 108, "classes": 12}
+    assert load_file(folder / "statistics.safetensors")["count"].tolist() == [3] * 12
 
 
 def test_it_continues_and_adds_seeds(words, tmp_path):
@@ -93,6 +108,28 @@ def test_parallel_runs_give_the_same_scores(words, tmp_path):
     assert [row["arm"] for row in together["rows"]] == ["baseline", "strength-0.4"]
 
 
+def test_ctrl_c_ends_runs_in_other_processes_with_a_checkpoint(words, tmp_path):
+    long = [*words, "--epochs", "100000", "--seeds", "1", "--jobs", "2"]
+    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # even in the background
+    program = f"{heed}; import sys; from iaa.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", program, "ablate", "strength", *long]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        until = time.monotonic() + 120
+        while len(list((tmp_path / "out").glob("*/checkpoint.safetensors"))) < 2:
+            assert time.monotonic() < until
+            assert process.poll() is None
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert error == f"stopped; the same command continues in {tmp_path / 'out'}\n"
+    begun = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert begun == ["baseline-seed0-1", "strength-0.2-seed0-1"]  # and no further one
+
+
 def test_a_failing_run_in_another_process_ends_in_one_line(words, capsys):
     assert main(["ablate", "strength", *words, "--jobs", "2", "--loss-options", "margin", "0.1"]) == 2
     error = capsys.readouterr().err
@@ -111,20 +148,9 @@ def test_it_works_on_pictures(tmp_path):
     runs.pictures(tmp_path / "pictures")
     config = runs.tiny(tmp_path / "pictures", tmp_path, epochs=1)
     (tmp_path / "config.json").write_text(config.to_json())
-    words = [
-        "components",
-        str(tmp_path / "config.json"),
-        "--seeds",
-        "1",
-        "--quiet",
-        "--out",
-        str(tmp_path / "out"),
-    ]
-    assert main(["ablate", *words]) == 0
-    assert [row["arm"] for row in read(tmp_path)["rows"]] == [
-        *("baseline", "identity", "global", "alpha-0", "full", "full-corrected"),
-        *("alpha-1", "without-global", "infinite-widths", "iaa"),
-    ]
+    words = ["components", str(tmp_path / "config.json"), "--arms", "full-corrected", "alpha-1"]
+    assert main(["ablate", *words, "--seeds", "1", "--quiet", "--out", str(tmp_path / "out")]) == 0
+    assert [row["arm"] for row in read(tmp_path)["rows"]] == ["baseline", "full-corrected", "alpha-1"]
 
 
 def test_every_arm_of_every_study_is_a_configuration():
@@ -139,13 +165,18 @@ def test_every_arm_of_every_study_is_a_configuration():
         same = [a.name for a, one in zip(study.arms, made, strict=True) if made.count(one) > 1]
         assert not same
     assert set(STUDIES) == {
-        *("components", "few-samples", "generation", "losses", "strength"),
+        *("components", "few-samples", "few-estimates", "generation", "losses", "strength"),
         *("neighbors", "copies", "refresh", "falloff", "dim"),
     }
 
 
 def test_every_number_of_the_paper_belongs_to_an_arm():
-    for table, name in (("Table IX", "components"), ("Table XI", "few-samples"), ("Table XII", "generation")):
+    for table, name in (
+        ("Table IX", "components"),
+        ("Table XI", "few-samples"),
+        ("Table XI", "few-estimates"),
+        ("Table XII", "generation"),
+    ):
         arms = {arm.name: arm.paper for arm in STUDIES[name].arms}
         for row, told in numbers(table).items():
             assert arms[row] == told
@@ -159,6 +190,7 @@ def test_every_number_of_the_paper_belongs_to_an_arm():
         (["copies", "emoji", "--jobs", "0"], "jobs must be at least 1, got 0"),
         (["copies", "emoji", "--seeds", "0"], "seeds must be at least 1, got 0"),
         (["copies", "emoji", "--augment.copies", "0"], "every arm would be a baseline"),
+        (["copies", "emoji", "--augment.samples", "0"], "augment.samples must be at least 1"),
         (["copies", "emoj"], "no preset, configuration or run 'emoj'"),
         (["copies", "emoji", "--epoch", "3"], "did you mean '--epochs'"),
     ],

@@ -19,7 +19,7 @@ class HeldOut:
     """How far variances estimated from half of each class are from those of the other half.
 
     Errors are squared distances between variances, summed over classes and divided by the squared length of
-    the held-out variances: 0 is perfect. The noise of the held-out half is in all four alike.
+    the held-out variances: 0 is perfect. The noise of the held-out half is in all of them alike.
     """
 
     classes: int
@@ -32,6 +32,8 @@ class HeldOut:
     """Of what its neighbours lend alone (Eq. 12)."""
     corrected: float
     """Of the corrected variance (Eq. 15)."""
+    pooled: float
+    """Of one corrected just as much, but towards the global variance: what is left without neighbours."""
     overall: float
     """Of the global variance (Eq. 14)."""
     closer: float
@@ -72,6 +74,7 @@ def held_out(
             stats.variance[scored],
             correct(stats, classes=scored, **alone),
             correct(stats, classes=scored, **options),
+            correct(stats, classes=scored, **{**options, "global_share": 1.0}),
             global_variance(stats).expand(len(scored), -1),
         )
         errors = torch.stack([(one - truth).double().square().sum(1) for one in estimates])
@@ -79,9 +82,9 @@ def held_out(
         found.append(
             torch.cat([errors.sum(1) / truth.double().square().sum().clamp(min=1e-30), closer[None]])
         )
-    own, neighbors, corrected, overall, share = torch.stack(found).mean(0).tolist()
+    own, neighbors, corrected, pooled, overall, share = torch.stack(found).mean(0).tolist()
     samples = float((count[scored] + 1).div(2, rounding_mode="floor").double().median())
-    return HeldOut(len(scored), samples, own, neighbors, corrected, overall, share)
+    return HeldOut(len(scored), samples, own, neighbors, corrected, pooled, overall, share)
 
 
 def _first_half(

@@ -20,10 +20,8 @@ PAIRS = ((True, False), (False, False), (True, True), (False, True))
 POWERS = (1, 2, 3, 4)
 PAPER = (2, True, False)
 """What neighbour correction uses: the Euclidean distance of squared means, of variances."""
-COMPARED = 2048
-"""Classes whose distances are ranked; of more, an even sample."""
-PERMUTED = 1024
-"""Classes among which covariances are dealt out; of more, an even sample."""
+COMPARED = 1024
+"""Classes whose distances are ranked, and among which covariances are dealt out; of more, an even sample."""
 POINTS = 200
 """Most points of a curve."""
 
@@ -65,7 +63,7 @@ class Correlation:
     classes: int
     """With ``min_samples`` samples or more; all others are left out."""
     compared: int
-    """Classes that were ranked: all of them up to 2,048, of more an even sample."""
+    """Classes that were ranked: all of them up to 1,024, of more an even sample."""
     left_out: int
     min_samples: int
     samples: tuple[int, int, int]
@@ -123,9 +121,10 @@ def correlation(
     values = coefficients(kept, metrics, tick=lambda done: tick(0.8 * done))
     single = values[metrics.index(PAPER)]
     shape = float(coefficients(_without_scale(kept), [PAPER])[0].nanmean())
-    dealt = permutations(stats.take(_even(large, PERMUTED)), draws=draws, seed=seed)
+    dealt = permutations(stats.take(_even(taken, COMPARED)), draws=draws, seed=seed)
     tick(0.9)
-    halves = held_out(z, inverse, num_classes=len(known), seed=seed, **correction)
+    splits = 5 if len(large) <= COMPARED else 1  # over so many classes chance averages out
+    halves = held_out(z, inverse, num_classes=len(known), splits=splits, seed=seed, **correction)
     average, examples = _curves(kept, single, known[taken], names or {})
     count = stats.count[large].sort().values
     samples = (int(count[0]), int(count[len(count) // 2]), int(count[-1]))

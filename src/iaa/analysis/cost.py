@@ -53,16 +53,18 @@ def measure(
     copies: Sequence[int] = (0, 1, 2, 3, 4, 5),
     rounds: int = 15,
     steps_per_epoch: int = 1,
+    pass_share: float = 1.0,
     device: str = "cpu",
     what: Sequence[str] = (),
     tick: Callable[[float], None] = lambda done: None,
 ) -> Cost:
     """Time ``step(copies)`` in turns, so that a busy moment hits all alike; statistics and pass apart.
 
-    The order of the turns is reversed every other round. Memory is measured in steps of its own.
+    The order of the turns is reversed every other round. Memory is measured in steps of its own. ``embed``
+    goes through ``pass_share`` of the training set, and its time is scaled to all of it.
     """
     check_whole("rounds", rounds, least=1)
-    pass_seconds = _seconds(embed, device)
+    pass_seconds = _seconds(embed, device) / pass_share
     statistics_seconds = min(_seconds(statistics, device) for _ in range(3))
     peaks = {}
     for number in copies:

@@ -32,7 +32,10 @@ class Suspect:
     other_name: str
     other_distance: float
     evidence: float
-    """By how much the other class explains it better: log-likelihood ratio per dimension, in nats."""
+    """By how much the other class explains it better: log-likelihood ratio per dimension, in nats.
+
+    Either class may widen its Gaussian by a factor to fit the sample, else mere outliers would lead the list.
+    """
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,8 @@ def explain(
 ) -> Explained:
     """Mahalanobis distances with corrected diagonal covariances, the own class without the sample.
 
+    All classes borrow, whatever ``few`` says: single variances estimated too small would decide alone.
+
     Leaving out is in closed form: mean (n m - z) / (n - 1), variance n / (n - 1) (v - (z - m)^2 / (n - 1)),
     corrected with the weight of n - 1 samples; what neighbours lend stays that of the whole class. Others are
     the ``candidates`` classes with the nearest means. Variances count the error of the mean itself.
@@ -72,10 +77,11 @@ def explain(
     if len(used) == 0:
         raise ValueError("all samples of every class are equal: there is no variance to measure distances in")
     floor = FLOOR * overall[used]
-    weight = {key: correction[key] for key in ("falloff", "few") if key in correction}
-    lent = correct(stats, **{**correction, "falloff": 0.0, "few": torch.inf})[:, used]  # alpha = 1
+    options = {**correction, "few": torch.inf}
+    weight = {key: options[key] for key in ("falloff", "few") if key in options}
+    lent = correct(stats, **{**options, "falloff": 0.0})[:, used]  # alpha = 1
     size = stats.count.to(z.dtype)
-    ready = correct(stats, **correction)[:, used].maximum(floor) * (1 + 1 / size.clamp(min=1))[:, None]
+    ready = correct(stats, **options)[:, used].maximum(floor) * (1 + 1 / size.clamp(min=1))[:, None]
     near = knn(z, stats.mean, k=min(candidates + 1, len(size)), distance="euclidean").index
     parts = []
     step = max(1, BLOCK // (near.shape[1] * len(used)))
@@ -84,7 +90,7 @@ def explain(
         n, others = size[own, None], near[rows]
         gap = sample - stats.mean[own][:, used]
         left = n / (n - 1) * (stats.variance[own][:, used] - gap.square() / (n - 1))
-        alpha = correction_weight(n[:, 0] - 1, **weight).where(n[:, 0] > 2, 1.0)  # one sample has no variance
+        alpha = correction_weight(n[:, 0] - 1, **weight)
         variance = left.clamp(min=0).lerp(lent[own], alpha[:, None]).maximum(floor) * (1 + 1 / (n - 1))
         mine, my_fit = _fit(gap * n / (n - 1), variance)
         theirs, fit = _fit(sample[:, None] - stats.mean[:, used][others], ready[others])
@@ -132,6 +138,9 @@ def suspects(
 
 
 def _fit(gap: Float[Tensor, "*b D"], variance: Float[Tensor, "*b D"]) -> tuple[Tensor, Tensor]:
-    """Distance in standard deviations, and log-likelihood per dimension but for a constant."""
-    square = (gap.square() / variance).mean(-1)
-    return square.sqrt(), -(square + variance.log().mean(-1)) / 2
+    """Distance in standard deviations, and log-likelihood per dimension but for a constant.
+
+    It is the largest over all factors of the variance, which is that of the factor ``square``.
+    """
+    square = (gap.square() / variance).mean(-1).clamp(min=1e-12)
+    return square.sqrt(), -(square.log() + variance.log().mean(-1)) / 2

@@ -50,15 +50,16 @@ class Weights:
 def variety(stats: ClassStats, *, labels: Sequence[int] | None = None) -> Variety:
     """Distance of each class's variance to the global one (Eq. 10, 14), and what chance would give.
 
-    For normal samples a variance estimated from n of them strays from the true one, squared and on average,
-    by (2 n - 1) / n^2 times its square. ``labels`` name the classes; their positions if not given.
+    By chance, a variance estimated from n normal samples has mean 1 - 1 / n and variance 2 (n - 1) / n^2, in
+    units of the true one, and the global one has mean 1 - C / N. ``labels`` name the classes; else positions.
     """
     kept = (stats.count >= 2).nonzero().flatten()
     overall = global_variance(stats).double()
     length = overall.norm().clamp(min=1e-30)
     n = stats.count[kept].double()
     distance = (stats.variance[kept].double() - overall).norm(dim=1) / length
-    expected = (2 * n - 1).sqrt() / n
+    share = 1 - len(stats.count) / float(stats.count.sum())
+    expected = (2 * (n - 1) / n.square() + (1 - 1 / n - share).square()).sqrt() / share
     called = torch.arange(len(stats.count)) if labels is None else torch.as_tensor(labels)
     return Variety(
         labels=tuple(called[kept.cpu()].tolist()),

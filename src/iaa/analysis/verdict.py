@@ -12,6 +12,8 @@ STRONG, WEAK = 0.5, 0.2
 """Least coefficients of a strong and of a weak correlation; the paper's tables lie between 0.43 and 0.94."""
 FEWEST_CLASSES = 10
 """With fewer classes a rank correlation says nothing."""
+MARGIN = 0.05
+"""Share by which an error must be smaller than another to count as smaller."""
 LEVEL = 0.05
 """Largest p-value of a correlation that is not taken for chance."""
 
@@ -48,10 +50,9 @@ def judge(
     most of a class, ``borrowing`` how many classes have at most ``few`` samples.
     """
     level = _level(coefficient, p_value, classes)
-    helps = None if held_out is None else held_out.corrected < 0.99 * held_out.own
-    rests = [
-        f"Spearman coefficient {coefficient:.2f}, the mean over {classes:,} classes (p = 2, Eq. 9 and 10)."
-    ]
+    found = _found(level, significant=p_value <= LEVEL)
+    helps = None if held_out is None else held_out.corrected < (1 - MARGIN) * held_out.own
+    rests = [f"Spearman coefficient {coefficient:.2f}, mean over {classes:,} classes (p = 2, Eq. 9-10)."]
     if level != "unknown":
         rests.append(
             f"With covariances dealt out to classes at random it is {chance[0]:.2f} ± {chance[1]:.2f} "
@@ -63,13 +64,12 @@ def judge(
         rests.append(
             f"From half of each class (median {held_out.samples:.0f} samples), held against the other half: "
             f"error {held_out.own:.2f} of the own variance, {held_out.corrected:.2f} corrected, "
-            f"{held_out.neighbors:.2f} of the neighbours' alone, {held_out.overall:.2f} of the global one; "
+            f"{held_out.pooled:.2f} corrected towards the global one, {held_out.neighbors:.2f} of the "
+            f"neighbours' alone, {held_out.overall:.2f} of the global one alone; "
             f"corrected is nearer in {100 * held_out.closer:.0f} % of {held_out.classes:,} classes."
         )
     rests.append(f"{borrowing:,} of {classes:,} classes have at most {few:g} samples and so borrow at all.")
-    return Verdict(
-        level, helps, f"{_found(level)} {_advice(level, helps, held_out, borrowing, few)}", tuple(rests)
-    )
+    return Verdict(level, helps, f"{found} {_advice(level, helps, held_out, borrowing, few)}", tuple(rests))
 
 
 def _level(coefficient: float, p_value: float, classes: int) -> Level:
@@ -80,7 +80,9 @@ def _level(coefficient: float, p_value: float, classes: int) -> Level:
     return "strong" if coefficient >= STRONG else "weak"
 
 
-def _found(level: Level) -> str:
+def _found(level: Level, *, significant: bool) -> str:
+    if level == "none" and significant:
+        return "Next to no correlation: more than chance, yet too small to rely on similar means."
     return {
         "strong": "Strong correlation: classes with similar means have similar variances here.",
         "weak": "Weak correlation: classes with similar means have somewhat more similar variances.",
@@ -97,16 +99,19 @@ def _advice(level: Level, helps: bool | None, held_out: HeldOut | None, borrowin
             "On samples held out, corrected variances were no nearer than the classes' own: do not expect "
             "neighbour correction to help classes of this size."
         )
-    elif held_out.overall <= held_out.corrected:
-        words = (
-            "On samples held out, corrected variances were nearer than the classes' own, but the global "
-            "variance was as near: any pooling helps, and the neighbours add nothing that can be seen."
-        )
     else:
-        words = (
-            "On samples held out, corrected variances were nearer than the classes' own and than the global "
-            "one: neighbour correction can be expected to improve the estimates of classes of this size."
-        )
+        gain, pooling = (100 * (1 - one / held_out.own) for one in (held_out.corrected, held_out.pooled))
+        words = f"On samples held out, correction brought the error of the variances down by {gain:.0f} %, "
+        if held_out.corrected > (1 - MARGIN) * held_out.pooled:
+            words += (
+                f"but so did the global variance in place of the neighbours' (by {pooling:.0f} %): pooling "
+                "helps classes of this size, that it is similar classes that lend matters little."
+            )
+        else:
+            words += (
+                f"the global variance in place of the neighbours' by {pooling:.0f} %: neighbour correction "
+                "can be expected to improve the estimates of classes of this size."
+            )
     if borrowing == 0:
         words += f" As configured it changes nothing: no class has {few:g} samples or fewer."
     if level != "unknown":

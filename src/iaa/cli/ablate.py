@@ -1,5 +1,6 @@
 """``iaa ablate``: the paper's ablations and sweeps on any configuration, over equal seeds."""
 
+import importlib
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,9 @@ HELP = """Train the arms of one of the paper's ablations or sweeps with equal se
 
 The first word names the ablation; the next is a preset, a config.json or a run; any field can be changed.
 Every arm and seed has a run directory of its own. The same command continues what was interrupted, and with
-more seeds adds what is missing. Ends in ablation.md, ablation.csv and ablation.json."""
+more seeds adds what is missing. Ends in ablation.md, .csv, .json and, with iaa[report] installed, .svg."""
+
+TABLES = ("ablation.md", "ablation.csv", "ablation.json")
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,9 @@ def run(words: list[str]) -> int:
     seeds = list(range(options.config.seed, options.config.seed + options.seeds))
     folders = train_arms(home, configs, seeds, quiet=options.quiet, jobs=options.jobs)
     ablation = _result(study, folders, options.config, command=f"iaa ablate {shlex.join(words)}")
-    _write(home, ablation)
-    _show(home, ablation)
+    written = _write(home, ablation)
+    _show(ablation)
+    print(f"Written to {home}: {', '.join(written)}")
     return 0
 
 
@@ -140,15 +144,22 @@ def _result(study: Study, folders: dict[str, dict[int, Path]], config: Config, *
     )
 
 
-def _write(home: Path, ablation: Ablation) -> None:
+def _write(home: Path, ablation: Ablation) -> list[str]:
+    """All files, and the names of those that were written."""
     from iaa.training.runs import write, write_json
 
     write_json(home / "ablation.json", plain(ablation))
     write(home / "ablation.md", markdown(ablation).encode())
     write(home / "ablation.csv", comma_separated(ablation).encode())
+    try:
+        figures = importlib.import_module("iaa.report.figures")
+        figures.ablation(ablation, home / "ablation.svg")
+    except ImportError as missing:  # the numbers do not depend on it
+        return [*TABLES, f"no figure: {missing}"]
+    return [*TABLES, "ablation.svg"]
 
 
-def _show(home: Path, ablation: Ablation) -> None:
+def _show(ablation: Ablation) -> None:
     console = Console(width=None if Console().is_terminal else 160)
     for test in ablation.rows[0].scores:
         head, *lines = table(ablation, test)
@@ -160,4 +171,3 @@ def _show(home: Path, ablation: Ablation) -> None:
         console.print(shown)
     for note in ablation.notes:
         console.print(f"- {note}", highlight=False, markup=False)
-    console.print(f"Written: {home / 'ablation.md'}, ablation.csv and ablation.json", highlight=False)

@@ -5,8 +5,9 @@ import multiprocessing
 import os
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -94,10 +95,15 @@ def _side_by_side(plan: list[Planned], jobs: int) -> Iterator[tuple[Planned, Pat
     threads = max(1, (os.cpu_count() or 1) // jobs)
     spawn = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(jobs, mp_context=spawn, initializer=_use_threads, initargs=(threads,))
+    left = iter(plan)
     try:
-        waiting = {pool.submit(_train, one, True): one for one in plan}
-        for future in as_completed(waiting):
-            yield waiting[future], future.result()
+        # never more than can be worked on: what waits in the pool's queue would still be begun after a stop
+        working = {pool.submit(_train, one, True): one for one in islice(left, jobs)}
+        while working:
+            for future in wait(working, return_when=FIRST_COMPLETED).done:
+                done, folder = working.pop(future), future.result()
+                working |= {pool.submit(_train, one, True): one for one in islice(left, 1)}
+                yield done, folder
     except BaseException:
         for process in multiprocessing.active_children():
             process.terminate()  # a run ends behind its step, with a checkpoint

@@ -12,6 +12,7 @@ ALWAYS = 10**9
 BASELINE = {"augment.copies": 0}
 UNCORRECTED = {"augment.correction": False}
 TRIPLET = "The paper's numbers are R@1 of the triplet loss."
+EVERYONE = "corrected: all classes borrow, however many samples they have, as the paper's last row has it."
 
 # Percent R@1 as printed; "-" is an empty cell. Figures of the paper give no numbers.
 TABLES = {
@@ -123,11 +124,28 @@ def _few_samples() -> Study:
     remarks = (
         TRIPLET,
         "N samples of every class are all there is here, for training and for estimation. The paper trains "
-        "on all samples and takes N for the covariances alone, so that its rows for N fall less.",
-        "corrected: all classes borrow, however many samples they have, as the paper's last row has it.",
+        "on all samples and takes N for the covariances alone, as `iaa ablate few-estimates` does.",
+        EVERYONE,
     )
     title = "N samples of every class, with and without neighbour correction"
     return Study("few-samples", title, "Table XI", "samples of a class, N", tuple(arms), remarks)
+
+
+def _few_estimates() -> Study:
+    told = numbers("Table XI")
+    arms = [Arm("baseline-all", BASELINE, "baseline", paper=told["baseline-all"])]
+    for number in (3, 5, 7, None):
+        name, x = ("all", None) if number is None else (str(number), float(number))
+        few = {"augment.samples": number} if number else {}
+        for kind, fields, against in (
+            ("uncorrected", UNCORRECTED, "baseline-all"),
+            ("corrected", {"augment.few": ALWAYS}, f"uncorrected-{name}"),
+        ):
+            paper = told[f"{kind}-{name}"]
+            arms.append(Arm(f"{kind}-{name}", {**few, **fields}, kind, x, against, paper))
+    title = "Covariances from N samples of every class, trained on all"
+    remarks = (TRIPLET, EVERYONE)
+    return Study("few-estimates", title, "Table XI", "samples estimated from, N", tuple(arms), remarks)
 
 
 def _generation() -> Study:
@@ -199,6 +217,7 @@ STUDIES: dict[str, Study] = {
     for study in (
         _components(),
         _few_samples(),
+        _few_estimates(),
         _generation(),
         _losses(),
         _sweep(

@@ -38,7 +38,7 @@ class Task:
     batches: Batches
     """Training batches of the epoch the sampler is set to."""
     still: Batches
-    """This rank's share of the training set as test-time images, for the statistics."""
+    """This rank's share of the training set (or of some of it) as test-time images, for the statistics."""
     network: nn.Module
     """The bare network."""
     model: nn.Module
@@ -108,6 +108,9 @@ def assemble(config: Config, fabric: "Fabric") -> Task:
         rank=fabric.global_rank,
         world_size=ranks,
     )
+    looked_at = train
+    if config.augment.samples is not None:
+        looked_at = train.per_class(config.augment.samples, seed=config.seed)
     criterion = _criterion(config, int(train.labels.max()) + 1, network.dim).to(fabric.device)
     optimizer = _optimizer(config.optimizer, network, criterion)
     wanted: nn.Module = network
@@ -123,7 +126,7 @@ def assemble(config: Config, fabric: "Fabric") -> Task:
         train,
         sampler,
         source.batches(samples, sampler),  # type: ignore[arg-type]
-        source.in_order(train, slice(fabric.global_rank, None, ranks), again=True),
+        source.in_order(looked_at, slice(fabric.global_rank, None, ranks), again=True),
         network,
         model,
         criterion,

@@ -1,0 +1,79 @@
+"""What synthetics cost in a run: its own data, network, loss and optimiser, real steps (Fig. 11)."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from iaa.analysis.cost import Cost, measure
+from iaa.config import load_config
+from iaa.training import measure as measuring
+from iaa.training.assembly import Task, assemble, launch
+
+SAMPLE = 512
+"""Training samples that the pass for the statistics is timed on; of more, the time is scaled."""
+
+
+def run_cost(
+    run: str | Path,
+    *,
+    copies: Sequence[int] = (0, 1, 2, 3, 4, 5),
+    rounds: int = 15,
+    tick: Callable[[float], None] = lambda done: None,
+) -> Cost:
+    """Time and memory of a step for every number of copies, on one batch of the run's training data.
+
+    The network is as it was before training: what a step costs does not depend on the weights. Nothing of the
+    run is changed.
+    """
+    config = load_config(run)
+    task = assemble(config, launch(config))
+    pictures, labels, _ = next(iter(task.batches))
+    images, labels = task.put(pictures), labels.to(task.fabric.device)
+    part = task.train.take(range(min(SAMPLE, len(task.train))))
+    augment = task.criterion.augment
+    z = torch.randn(len(task.train), augment.dim, device=task.fabric.device)  # any values take as long
+    known = z, torch.from_numpy(task.train.labels).to(z.device)
+    augment.fit(*known)
+
+    def step(number: int) -> None:
+        augment.copies = number
+        loss = task.criterion(task.model(images).float(), labels)
+        task.fabric.backward(loss)
+        task.optimizer.step()
+        task.optimizer.zero_grad()  # here, so that gradients count as memory of the step that made them
+
+    def statistics() -> None:
+        augment.fit(*known).variance.sum().item()
+
+    def embed() -> None:
+        measuring.embed(task, task.network, task.source.in_order(part))
+
+    found = measure(
+        step,
+        statistics,
+        embed,
+        copies=copies,
+        rounds=rounds,
+        steps_per_epoch=len(task.sampler),
+        pass_share=len(part) / len(task.train),
+        device=task.fabric.device.type,
+        what=_what(task, len(labels), len(part), run),
+        tick=tick,
+    )
+    return found
+
+
+def _what(task: Task, batch: int, timed: int, run: str | Path) -> list[str]:
+    config, device, classes = task.config, task.fabric.device, task.criterion.augment.num_classes
+    threads = f", {torch.get_num_threads()} threads" if device.type == "cpu" else ""
+    passed = "" if timed == len(task.train) else f" (timed on {timed:,} of them and scaled)"
+    return [
+        f"Run {Path(run).resolve().name}: {config.loss} on {config.data}, {task.network.describe()}.",  # type: ignore[operator]
+        f"A step: one batch of {batch} samples through network, synthetics, loss, gradients and optimiser; "
+        "reading pictures is not counted.",
+        f"Statistics: {len(task.train):,} samples of {classes:,} classes in {config.network.dim} dimensions, "
+        "estimated and corrected once.",
+        f"The pass before it: {len(task.train):,} samples through the network, reading included{passed}.",
+        f"On {device}{threads}, precision {config.precision}. Memory: what a step allocates, at its peak.",
+    ]

@@ -1,0 +1,57 @@
+import json
+
+import pytest
+
+from iaa.analysis.mining import mining
+
+
+def write(folder, lines):
+    (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def step(epoch, number, **values):
+    shares = {"synthetic_positives": 0.5, "synthetic_negatives": 0.25}
+    return {"epoch": epoch, "step": number, "loss": 1.0, **shares, **values}
+
+
+def test_means_over_the_steps_of_each_epoch(tmp_path):
+    lines = [step(0, 0, positives=10, negatives=4), step(0, 1, positives=20, negatives=8, loss=3.0)]
+    lines += [{"epoch": 0, "loss": 2.0, "images": 64}]
+    lines += [step(1, 0, positives=6, negatives=2, synthetic_negatives=0.75)]
+    write(tmp_path, lines)
+    found = mining(tmp_path)
+    assert found.epochs == (1, 2)
+    assert found.positives == (15, 6)
+    assert found.negatives == (6, 2)
+    assert found.synthetic_negatives == (0.25, 0.75)
+    assert found.loss == (2, 1)
+    assert found.chooses
+    assert found.name == tmp_path.name
+
+
+def test_logs_without_numbers_and_losses_without_pairs(tmp_path):
+    write(tmp_path, [step(0, 0)])
+    found = mining(tmp_path)
+    assert found.negatives == (None,)
+    assert found.chooses
+    nothing = {"positives": 0, "negatives": 0, "synthetic_positives": 0.0, "synthetic_negatives": 0.0}
+    write(tmp_path, [step(0, 0, **nothing)])
+    assert not mining(tmp_path).chooses
+
+
+def test_a_line_still_being_written_is_left_out(tmp_path):
+    write(tmp_path, [step(0, 0)])
+    with open(tmp_path / "log.jsonl", "a") as file:
+        file.write('{"epoch": 0, "st')
+    assert mining(tmp_path).epochs == (1,)
+
+
+def test_what_is_no_log(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no log\.jsonl in"):
+        mining(tmp_path)
+    (tmp_path / "log.jsonl").write_text("")
+    with pytest.raises(ValueError, match="no training step yet"):
+        mining(tmp_path)
+    (tmp_path / "log.jsonl").write_text("nonsense\n")
+    with pytest.raises(ValueError, match=r"line 1 of .* is no JSON"):
+        mining(tmp_path)
