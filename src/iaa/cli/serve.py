@@ -38,7 +38,7 @@ def command(
 
     Args:
         run: The run directory, or an embeddings file that says which network made it.
-        gallery: folder:DIR, table:FILE or an embeddings file to search; without it, the run's own pictures.
+        gallery: folder:DIR, table:FILE or an embeddings file to search; without it, the pictures of the run.
         host: Address to listen at. Others than 127.0.0.1 let other machines see the gallery.
         port: Port to listen at; 0 takes a free one.
         open: Open the page in a browser.
@@ -71,7 +71,7 @@ def command(
     warnings.filterwarnings("ignore", ".*decompression bomb", Warning)  # such uploads are refused and told so
     with bind(host, port) as bound:  # a port that is taken is told before anything is loaded
         model = load(run, device=device)
-        pictures = _gallery(model, gallery)
+        pictures = _gallery(model, str(run) if gallery is None and model.config is None else gallery)
         own = None if gallery is None or model.config is None else _own(model)
         found = None if index == "exact" else Index(pictures.data.z, kind=index)
         service = Service(model, pictures, own=own, limits=limits, index=found)

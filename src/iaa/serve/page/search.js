@@ -1,6 +1,6 @@
 // The search page. What is shown is a function of the address, save for an uploaded picture, which is kept
 // in memory: so Back, Forward, reload and bookmarks do what they should.
-import { element, number, percent } from "./parts.js";
+import { element, number } from "./parts.js";
 import { showClass } from "./variation.js";
 
 const $ = (id) => document.getElementById(id);
@@ -129,7 +129,8 @@ function showGuess(likely) {
 }
 
 function classButton(label) {
-  const button = element("button", { type: "button", class: "label", title: `About the class ${label}` }, label);
+  const parts = label.split(/(?<=[_./-])/).flatMap((part, place) => (place ? [element("wbr", {}), part] : [part]));
+  const button = element("button", { type: "button", class: "label", title: `About the class ${label}` }, ...parts);
   button.addEventListener("click", () => openClass(label));
   return button;
 }
