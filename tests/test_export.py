@@ -23,6 +23,7 @@ from iaa.export import check, run
 from iaa.export.graph import Exportable, write_graph
 from iaa.models import build
 from iaa.retrieval.embeddings import Embeddings
+from iaa.search.model import Model
 from iaa.train import train
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "onnx_search.py"
@@ -127,12 +128,10 @@ def test_a_head_takes_vectors(head, tmp_path):
 
 
 def test_a_head_whose_network_is_known_takes_pictures_or_vectors(pictures, head, tmp_path):
-    base = iaa.load(pictures, device="cpu")
+    base, whole = iaa.load(pictures, device="cpu"), iaa.load(pictures, device="cpu").network
     model = iaa.load(head, device="cpu")
-    whole = torch.nn.Sequential(base.network, torch.nn.Linear(8, 12), model.head).eval()
-    known = iaa.search.model.Model(
-        model.path, model.config, 5, whole, model.head, base.preprocessing, model.device
-    )
+    whole.head, whole.dim = torch.nn.Sequential(whole.head, torch.nn.Linear(8, 12), model.head), 5
+    known = Model(model.path, model.config, 5, whole.eval(), model.head, base.preprocessing, model.device)
     run.export_onnx(known, tmp_path / "whole.onnx")
     run.export_onnx(known, tmp_path / "head.onnx", vectors=True)
     assert open_file(tmp_path / "whole.onnx").get_inputs()[0].name == "pixels"

@@ -4,11 +4,13 @@ from pathlib import Path
 from typing import Any
 
 from iaa import __version__
+from iaa.config import Config
 from iaa.export.bundle import read_json, write_bundle
 from iaa.export.card import public_data
 from iaa.export.check import Agreement, agreement, samples
 from iaa.export.graph import Exportable, write_graph
-from iaa.retrieval.embeddings import Embeddings, replace_file
+from iaa.retrieval.embeddings import replace_file
+from iaa.search.listing import own_pictures, picture
 from iaa.search.model import Model
 
 
@@ -17,9 +19,11 @@ def export_onnx(model: Model, target: Path, *, vectors: bool = False) -> Agreeme
 
     ``vectors``: of a head trained on vectors the head alone, even if the network before it is known.
     """
+    if model.config is None:
+        raise ValueError(f"{model.path} is an embeddings file: export takes a run directory")
     what = _exportable(model, vectors=vectors)
-    about = _about(model)
-    inputs, real = samples(what, _own_pictures(model.path))
+    about = _about(model, model.config)
+    inputs, real = samples(what, _own_pictures(model.config))
     found: list[Agreement] = []
 
     def write(path: Path) -> None:
@@ -46,19 +50,20 @@ def _exportable(model: Model, *, vectors: bool) -> Exportable:
     return Exportable(model.network, model.preprocessing)
 
 
-def _own_pictures(run: Path) -> list[str]:
-    files = sorted(run.glob("embeddings*.safetensors"))
-    return [name for name in Embeddings.load(files[0]).ids if Path(name).is_file()] if files else []
+def _own_pictures(config: Config) -> list[str]:
+    """Paths of the run's data, as far as they can still be listed."""
+    try:
+        return [picture(name).path for name in own_pictures(config).ids]
+    except (OSError, ValueError, ImportError):  # the data have moved: random inputs will do
+        return []
 
 
-def _about(model: Model) -> dict[str, Any]:
-    if model.config is None:
-        raise ValueError(f"{model.path} is an embeddings file: export takes a run directory")
+def _about(model: Model, config: Config) -> dict[str, Any]:
     return {
         "run": model.path.resolve().name,
-        "data": public_data(model.config.data),
-        "model": model.config.model,
-        "loss": model.config.loss,
+        "data": public_data(config.data),
+        "model": config.model,
+        "loss": config.loss,
         "dim": model.dim,
         "similarity": "cosine",
         "test": read_json(model.path / "metrics.json")["test"],

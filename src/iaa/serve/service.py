@@ -8,12 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from iaa.data.decode import UnreadablePicture
 from iaa.data.images import transform
 from iaa.extraction import embed_batches
-from iaa.models import Embedder
 from iaa.retrieval.index import Index
 from iaa.search.gallery import Gallery
 from iaa.search.model import Model
@@ -61,11 +60,9 @@ class Service:
 
     def describe(self) -> str:
         """The network in a few words."""
-        network = self.model.network
-        first = network[0] if isinstance(network, nn.Sequential) else network
-        names = [first.name] if isinstance(first, Embedder) else []
-        names += ["head on vectors" if network is None else "head"] if self.model.head is not None else []
-        return f"{' + '.join(names)}, {self.model.dim} numbers"
+        network, head = self.model.network, self.model.head
+        name = "head on vectors" if network is None else network.name + (" and head" if head else "")
+        return f"{name}, {self.model.dim} numbers"
 
     def close(self) -> None:
         """Answer what waits and end the threads."""
