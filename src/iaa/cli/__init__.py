@@ -12,6 +12,8 @@ VERBS: dict[str, str] = {
     "compare": "train a baseline and IAA over equal seeds, and test the difference",
     "data": "check a benchmark against the paper, see what your own data holds",
     "embed": "any network over any dataset to an embeddings file; continues when killed",
+    "serve": "search in the browser: a local page and an HTTP API over a run's pictures",
+    "export": "a run as an ONNX file that embeds alone, or as weights with a model card",
     "analyze": "correlation, variety, similarity, mining, cost, class atlas, mislabelled samples",
     "ablate": "the paper's ablations and sweeps on any configuration, over equal seeds",
     "evaluate": "score embeddings: R@K, RP, MAP@R with intervals, comparisons, worst classes",

@@ -1,0 +1,198 @@
+"""`iaa serve` under load from a second process: requests a second, waiting times, and that nothing is lost.
+
+python benchmarks/serve.py --run RUN --out benchmarks/serve.json
+
+Clients send pictures of the gallery and look at every answer: the picture sent must be found again.
+More clients than the server takes at one time must get 503 and a Retry-After, at once, and no one nothing.
+Only this machine is talked to, for a bounded number of requests and seconds.
+"""
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import tyro
+from surroundings import surroundings
+
+from iaa.retrieval.embeddings import Embeddings
+
+
+@dataclass
+class Settings:
+    run: Path
+    """A finished run on pictures that are here."""
+    out: Path | None = None
+    """File for the result."""
+    clients: tuple[int, ...] = (1, 4, 16, 64)
+    """Numbers of clients that ask at the same time, each its next question once the last is answered."""
+    requests: int = 600
+    """Requests of every number of clients."""
+    seconds: float = 30.0
+    """Most that each may take."""
+    crowd: int = 200
+    """Clients that come all at once, more than the server takes."""
+    in_flight: int = 64
+    """Requests that the server answers at one time."""
+    settle: float = 10.0
+    """Seconds in which the server learns what it learns in the background."""
+
+
+@dataclass
+class Tally:
+    """What became of requests."""
+
+    sent: int = 0
+    wrong: int = 0
+    """Answers that do not hold the picture sent, with a similarity of 1."""
+    without_retry_after: int = 0
+    statuses: Counter[int] = field(default_factory=Counter)
+    milliseconds: dict[int, list[float]] = field(default_factory=dict)
+
+    def report(self, seconds: float) -> dict[str, Any]:
+        answered, waits = sum(self.statuses.values()), self.milliseconds.get(200, [])
+        report: dict[str, Any] = {"sent": self.sent, "answered": self.statuses[200]}
+        report |= {"refused_503": self.statuses[503], "lost": self.sent - answered}
+        report |= {"other": answered - self.statuses[200] - self.statuses[503], "wrong": self.wrong}
+        report["refused_without_retry_after"] = self.without_retry_after
+        if waits:
+            report["requests_per_second"] = round(len(waits) / seconds, 1)
+            report |= {f"p{p}_ms": round(float(np.percentile(waits, p)), 1) for p in (50, 99)}
+        if refused := self.milliseconds.get(503):
+            report["refused_p99_ms"] = round(float(np.percentile(refused, 99)), 1)
+        return report
+
+
+def main(settings: Settings) -> None:
+    words = [
+        "serve",
+        str(settings.run),
+        "--port",
+        "0",
+        "--no-open",
+        "--max-requests",
+        str(settings.in_flight),
+    ]
+    command = [sys.executable, "-m", "iaa", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            found = re.search(r"http://\S+/", server.stdout.readline())
+            if not found:
+                raise RuntimeError("the server did not start")
+            report = asyncio.run(measure(settings, found[0]))
+        finally:
+            server.terminate()
+            server.wait(20)
+    print(json.dumps(report, indent=2))
+    if settings.out:
+        settings.out.write_text(json.dumps(report, indent=2) + "\n")
+
+
+async def measure(settings: Settings, address: str) -> dict[str, Any]:
+    names = Embeddings.load(settings.run / "embeddings.safetensors").ids
+    paths = [Path(name) for name in names if Path(name).is_file()]
+    questions = [
+        Question(path.name, request(address, path.read_bytes())) for path in paths[:: len(paths) // 200 or 1]
+    ]
+    host, port = address.removeprefix("http://").rstrip("/").split(":")
+    place = host, int(port)
+
+    def health() -> dict[str, Any]:
+        return dict(httpx.get(f"{address}api/health", timeout=60).json())
+
+    await asyncio.sleep(settings.settle)
+    await clients(place, questions, 8, 100, settings.seconds)  # everything is loaded and warm
+    steady: dict[str, Any] = {}
+    for number in settings.clients:
+        before, began = health(), time.perf_counter()
+        tally = await clients(place, questions, number, settings.requests, settings.seconds)
+        report, after = tally.report(time.perf_counter() - began), health()
+        batches = after["batches"] - before["batches"]
+        report["pictures_per_batch"] = round((after["embedded"] - before["embedded"]) / max(1, batches), 2)
+        steady[str(number)] = report
+    began = time.perf_counter()
+    tally = await clients(place, questions, settings.crowd, settings.crowd, settings.seconds)
+    crowd = tally.report(time.perf_counter() - began)
+    speeds = [one["requests_per_second"] for one in steady.values()]
+    return {
+        "speedup_by_batching": round(max(speeds) / speeds[0], 2),
+        "clients": steady,
+        "crowd": {"clients": settings.crowd, "taken_at_one_time": settings.in_flight, **crowd},
+        "gallery": health()["gallery"],
+        "model": health()["model"],
+        "load_average": round(os.getloadavg()[0], 1),
+        **surroundings("torch", "fastapi", "uvicorn", "pillow"),
+    }
+
+
+@dataclass(frozen=True)
+class Question:
+    """The name of a picture, and the whole request that sends it: clients must cost next to nothing."""
+
+    name: str
+    bytes: bytes
+
+
+def request(address: str, content: bytes) -> bytes:
+    made = httpx.Request("POST", f"{address}api/search", files={"picture": content}, data={"top": "5"})
+    head = "".join(f"{name}: {value}\r\n" for name, value in made.headers.items())
+    return f"POST {made.url.path} HTTP/1.1\r\n{head}\r\n".encode() + made.read()
+
+
+async def clients(
+    place: tuple[str, int], questions: list[Question], number: int, requests: int, seconds: float
+) -> Tally:
+    """So many clients, a line each, until all requests are answered or the time is over."""
+    lines = [await asyncio.open_connection(*place) for _ in range(number)]
+    tally, until = Tally(), time.perf_counter() + seconds
+
+    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while tally.sent < requests and time.perf_counter() < until:
+            question, tally.sent = questions[tally.sent % len(questions)], tally.sent + 1
+            try:
+                async with asyncio.timeout(60):
+                    stays = await ask(reader, writer, question, tally)
+            except (OSError, EOFError, TimeoutError):
+                stays = False  # lost: it is in no count of answers
+            if not stays:
+                writer.close()
+                reader, writer = await asyncio.open_connection(*place)
+        writer.close()
+
+    await asyncio.gather(*(client(*line) for line in lines))
+    return tally
+
+
+async def ask(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, question: Question, tally: Tally
+) -> bool:
+    """One question and its answer; whether the line can be used again."""
+    began = time.perf_counter()
+    writer.write(question.bytes)
+    await writer.drain()
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+    found = re.search(r"content-length: (\d+)", head)
+    body = await reader.readexactly(int(found[1]) if found else 0)
+    status = int(head.split(" ", 2)[1])
+    tally.statuses[status] += 1
+    tally.milliseconds.setdefault(status, []).append(1000 * (time.perf_counter() - began))
+    if status == 200:
+        alike = [one["name"] for one in json.loads(body)["results"] if one["similarity"] > 0.999]
+        tally.wrong += not any(name.endswith(question.name) for name in alike)
+    elif status == 503:
+        tally.without_retry_after += "retry-after: " not in head
+    return "connection: close" not in head
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Settings))

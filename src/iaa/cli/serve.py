@@ -1,0 +1,134 @@
+"""``iaa serve``: a page to search a run's pictures with, and the same as an HTTP API."""
+
+import sys
+import warnings
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from iaa.errors import need
+from iaa.training.memory import keep_freed_memory
+
+if TYPE_CHECKING:
+    from iaa.search.gallery import Gallery
+    from iaa.search.model import Model
+
+
+def command(
+    run: Annotated[Path, tyro.conf.Positional],
+    gallery: str | None = None,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    open: bool = True,
+    index: Literal["exact", "flat", "hnsw", "ivf"] = "exact",
+    device: str = "auto",
+    max_megabytes: float = 20.0,
+    max_megapixels: float = 50.0,
+    max_seconds: float = 30.0,
+    max_requests: int = 64,
+    batch_size: int = 16,
+) -> int:
+    """Search in the browser: drop a picture, see the most similar ones, click one to go on from it.
+
+    The same over HTTP, as the page /api tells: curl -F picture=@photo.jpg http://127.0.0.1:8000/api/search
+
+    Args:
+        run: The run directory, or an embeddings file that says which network made it.
+        gallery: folder:DIR, table:FILE or an embeddings file to search; without it, the pictures of the run.
+        host: Address to listen at. Others than 127.0.0.1 let other machines see the gallery.
+        port: Port to listen at; 0 takes a free one.
+        open: Open the page in a browser.
+        index: Exact search, or a faiss index for millions of pictures (hnsw and ivf are approximate).
+        device: auto, cpu, cuda, cuda:1, mps.
+        max_megabytes: Largest upload.
+        max_megapixels: Largest uploaded picture.
+        max_seconds: Longest that a request may take.
+        max_requests: Requests answered at one time; more get 503 and are told to come back.
+        batch_size: Pictures that go through the network together.
+    """
+    for package in ("fastapi", "python_multipart", "uvicorn"):
+        need(package, extra="serve")
+    from iaa.retrieval.index import Index
+    from iaa.search.model import load
+    from iaa.serve.app import create_app
+    from iaa.serve.guard import LOOPBACK
+    from iaa.serve.limits import Limits
+    from iaa.serve.server import address, bind, can_show_pages, is_loopback, make_server
+    from iaa.serve.service import Service
+
+    limits = Limits(
+        upload_bytes=round(max_megabytes * 2**20),
+        pixels=round(max_megapixels * 1e6),
+        seconds=max_seconds,
+        in_flight=max_requests,
+        batch=batch_size,
+    )
+    keep_freed_memory()
+    warnings.filterwarnings("ignore", ".*decompression bomb", Warning)  # such uploads are refused and told so
+    with bind(host, port) as bound:  # a port that is taken is told before anything is loaded
+        model = load(run, device=device)
+        pictures = _gallery(model, str(run) if gallery is None and model.config is None else gallery)
+        own = None if gallery is None or model.config is None else _own(model)
+        found = None if index == "exact" else Index(pictures.data.z, kind=index)
+        service = Service(model, pictures, own=own, limits=limits, index=found)
+        local, place = is_loopback(host), address(bound)
+
+        def started() -> None:
+            classes = len(pictures.classes)
+            print(f"{len(pictures):,} pictures of {classes:,} classes at {place} (Ctrl-C stops)", flush=True)
+            if open and can_show_pages():
+                webbrowser.open(place)
+
+        if not local:
+            print(
+                f"warning: {host} can be reached from other machines, without a password: "
+                "whoever does sees the gallery's pictures",
+                file=sys.stderr,
+            )
+        app = create_app(service, run=model.path.resolve().name, hosts=(*LOOPBACK, host) if local else None)
+        try:
+            make_server(app, on_start=started).run([bound])
+        except KeyboardInterrupt:  # uvicorn hands it on once everything is closed
+            pass
+        finally:
+            service.close()
+    print("stopped", flush=True)
+    return 0
+
+
+def _own(model: "Model") -> "Gallery | None":
+    """The run's own pictures, which teach what is unknown in another gallery."""
+    try:
+        return _gallery(model, None)
+    except (OSError, ValueError, ImportError) as error:
+        print(f"note: the run's own pictures are not here to learn from: {error}", file=sys.stderr)
+        return None
+
+
+def _gallery(model: "Model", spec: str | None) -> "Gallery":
+    """Open it, with a bar where pictures have to be embedded first."""
+    from iaa.search.gallery import Gallery
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("embedding the gallery"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=None, visible=False)
+        opened = Gallery.open(
+            model,
+            spec,
+            on_progress=lambda done, total: bar.update(task, completed=done, total=total, visible=True),
+        )
+    for note in opened.notes:
+        print(f"note: {note}", file=sys.stderr)
+    if opened.left_out:
+        print(f"note: {len(opened.left_out)} pictures cannot be read and are left out", file=sys.stderr)
+    return opened

@@ -1,0 +1,76 @@
+"""Weights, configuration and model card in one folder that can be given away."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from iaa.config import Config
+from iaa.export.card import card, public_data
+from iaa.export.graph import Exportable
+from iaa.retrieval.embeddings import Embeddings, replace_file, write_tensors
+from iaa.retrieval.evaluation import evaluate
+
+FILES = ("model.safetensors", "config.json", "preprocessing.json", "metrics.json", "README.md")
+
+
+def write_bundle(config: Config, what: Exportable, run: Path, out: Path) -> list[Path]:
+    """Write ``FILES`` into the folder ``out``; paths of this machine stay behind."""
+    metrics = read_json(run / "metrics.json")
+    surroundings = read_json(run / "surroundings.json")
+    summaries = _summaries(run, metrics)
+    shared = replace(config, data=public_data(config.data), root=None)
+    shared = replace(
+        shared, network=replace(config.network, weights=None), run=replace(config.run, out="runs")
+    )
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"--out must name a folder for safetensors, got the file {out}")
+    strangers = sorted(file.name for file in out.iterdir() if file.name not in FILES) if out.exists() else []
+    if strangers:
+        raise ValueError(f"{out} holds other files ({strangers[0]}): name a new folder with --out")
+    out.mkdir(parents=True, exist_ok=True)
+    tensors = {key: value.detach().cpu().contiguous() for key, value in what.network.state_dict().items()}
+    write_tensors(out / "model.safetensors", tensors, {"format": "pt"})
+    text = card(shared, what, name=run.name, metrics=metrics, summaries=summaries, surroundings=surroundings)
+    texts = {
+        "config.json": shared.to_json(),
+        "preprocessing.json": _json(what.input_of_network()),
+        "metrics.json": _json(metrics | {"intervals": summaries}),
+        "README.md": text,
+    }
+    for name, content in texts.items():
+        replace_file(out / name, lambda path, content=content: _write(path, content))  # type: ignore[misc]
+    return [out / name for name in FILES]
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A file of the run directory; a run that was not finished has none."""
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path} is missing: the run is not finished (iaa train --resume {path.parent})"
+        )
+    try:
+        content = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} must hold an object, got {type(content).__name__}")
+    return content
+
+
+def _summaries(run: Path, metrics: dict[str, Any]) -> dict[str, Any]:
+    """Intervals of every test part, from the embeddings the run has kept."""
+    found = {}
+    for part, scores in metrics["test"].items():
+        file = run / ("embeddings.safetensors" if part == "test" else f"embeddings-{part}.safetensors")
+        ks = tuple(int(name.removeprefix("R@")) for name in scores if name.startswith("R@"))
+        found[part] = evaluate(Embeddings.load(file), ks=ks).summary()
+    return found
+
+
+def _json(content: dict[str, Any]) -> str:
+    return json.dumps(content, indent=2) + "\n"
+
+
+def _write(path: Path, content: str) -> None:
+    path.write_text(content)

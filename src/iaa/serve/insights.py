@@ -1,0 +1,45 @@
+"""What takes a while to learn of a gallery, learnt in the background: how classes vary, what is unknown."""
+
+import logging
+import threading
+
+from iaa.analysis.atlas import ClassRow, atlas
+from iaa.search.gallery import Gallery
+from iaa.search.naming import Naming, open_naming
+
+MOST = 200_000
+"""Pictures of a gallery up to which it is learnt; beyond, the server only searches."""
+_log = logging.getLogger("iaa.serve")
+
+
+class Insights:
+    """Empty at first; ``naming`` and ``classes`` appear when they are ready. The server answers meanwhile.
+
+    ``own`` is the gallery of the run's own pictures, which teach what is unknown; None if it is not here.
+    """
+
+    def __init__(self, gallery: Gallery, own: Gallery | None = None) -> None:
+        self.naming: Naming | None = None
+        self.classes: dict[str, ClassRow] = {}
+        self.average = 0.0
+        """Mean over classes of the total variance, of those with two pictures or more."""
+        self._gallery, self._own = gallery, own
+        self._thread = threading.Thread(target=self._learn, name="iaa-insights", daemon=True)
+        if len(gallery) <= MOST:
+            self._thread.start()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Until everything is learnt, or there is nothing to learn."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+
+    def _learn(self) -> None:
+        try:
+            self.naming = open_naming(self._gallery, own=self._own)
+            data = self._gallery.data
+            found = atlas(data.z.float(), data.labels, ids=data.ids, names=data.class_names)
+            varied = [row.total_variance for row in found.classes if row.count > 1]
+            self.average = sum(varied) / len(varied) if varied else 0.0
+            self.classes = {row.name: row for row in found.classes}
+        except ValueError as error:  # a gallery of one class, say: searching does not need any of this
+            _log.warning("the gallery's classes cannot be described: %s", error)

@@ -1,0 +1,147 @@
+"""What the API answers, as its OpenAPI document says it."""
+
+from pydantic import BaseModel, Field
+
+
+class Error(BaseModel):
+    """Why a request was refused."""
+
+    error: str = Field(description="One sentence.")
+
+
+class Shown(BaseModel):
+    """A picture of the gallery."""
+
+    id: int = Field(description="Its place in the gallery, as long as the server runs.")
+    label: str = Field(description="Its class.")
+    name: str = Field(description="Its path below the gallery's folder.")
+    picture: str = Field(description="Where to fetch it.")
+
+
+class Hit(Shown):
+    """A picture that was found."""
+
+    similarity: float = Field(description="Cosine similarity to the query, at most 1.")
+
+
+class Candidate(BaseModel):
+    """A class that the query may belong to."""
+
+    label: str
+    score: float = Field(description="How well it fits: a log-likelihood ratio.")
+
+
+class Likely(BaseModel):
+    """Which class the query shows, or none of them."""
+
+    classes: list[Candidate] = Field(description="Likeliest first.")
+    known: bool | None = Field(
+        description="False: probably none of the gallery's classes. Null where no threshold could be learnt."
+    )
+
+
+class Found(BaseModel):
+    """What is most similar, nearest first."""
+
+    query: Shown | None = Field(default=None, description="The gallery picture that asked.")
+    results: list[Hit]
+    likely: Likely | None = Field(
+        default=None, description="Of an upload; null until the server has learnt its classes."
+    )
+    total: int = Field(description="Pictures that were searched.")
+    milliseconds: float = Field(description="From the whole upload to this answer.")
+
+
+class Listed(BaseModel):
+    """Pictures to begin with."""
+
+    results: list[Shown]
+    total: int
+
+
+class Vector(BaseModel):
+    """An embedding; not normalised, as the network gives it."""
+
+    embedding: list[float]
+    dim: int
+
+
+class ClassEntry(BaseModel):
+    """A class and its size."""
+
+    label: str
+    pictures: int
+
+
+class Classes(BaseModel):
+    """Classes by name."""
+
+    classes: list[ClassEntry]
+    total: int
+
+
+class NearClass(BaseModel):
+    """Another class and how similar its mean is."""
+
+    label: str
+    similarity: float
+
+
+class Lender(BaseModel):
+    """A class that lends its variance, and its share of what is lent."""
+
+    label: str
+    share: float
+
+
+class ClassAbout(BaseModel):
+    """How a class varies."""
+
+    label: str
+    pictures: int
+    spread: float | None = Field(
+        default=None, description="Its total variance beside that of the average class; null for one picture."
+    )
+    directions: float | None = Field(
+        default=None, description="How many directions it varies in (effective rank); null for one picture."
+    )
+    borrowed: float | None = Field(
+        default=None, description="Share of its corrected variance that other classes lend (Eq. 16)."
+    )
+    lenders: list[Lender] = []
+    similar: list[NearClass] = []
+    examples: list[Hit] = Field(
+        description="Its pictures from the most to the least typical, by similarity to the class's mean."
+    )
+
+
+class GallerySize(BaseModel):
+    """What is searched."""
+
+    pictures: int
+    classes: int
+    dim: int
+
+
+class Limits(BaseModel):
+    """What a request may ask for."""
+
+    upload_bytes: int
+    pixels: int
+    top: int
+    seconds: float
+
+
+class Health(BaseModel):
+    """The server is well, and what it serves."""
+
+    status: str
+    version: str
+    run: str
+    model: str
+    takes_pictures: bool
+    gallery: GallerySize
+    limits: Limits
+    waiting: int = Field(description="Pictures that wait for the network.")
+    batches: int
+    embedded: int

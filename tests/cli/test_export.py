@@ -1,0 +1,69 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import serving
+from iaa.cli import main
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    return serving.trained(tmp_path_factory.mktemp("run"))
+
+
+def test_onnx_prints_the_largest_difference_and_nothing_else(run, tmp_path):
+    """In a process of its own: what the exporter says of its insides must not reach the user."""
+    words = ["export", str(run), "--out", str(tmp_path / "m.onnx")]
+    done = subprocess.run([sys.executable, "-m", "iaa", *words], capture_output=True, text=True, check=True)
+    first, second = done.stdout.splitlines()
+    assert first.startswith(f"wrote {tmp_path / 'm.onnx'}: ")
+    assert "8 numbers per embedding" in first
+    assert second.startswith("checked with onnxruntime against PyTorch: largest difference ")
+    assert "on 8 of its own pictures, in batches of 1, 3 and 8" in second
+    assert done.stderr == ""
+
+
+def test_safetensors_goes_beside_the_run(run, capsys):
+    assert main(["export", str(run), "--to", "safetensors"]) == 0
+    assert capsys.readouterr().out == (
+        f"wrote {run / 'safetensors'}: model.safetensors, config.json, preprocessing.json, metrics.json, "
+        "README.md\n"
+    )
+    assert main(["export", str(run), "--to", "safetensors"]) == 0  # and is replaced
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--out", "x.pt"], "--out must name a .onnx file, got x.pt"),
+        (["--to", "safetensors", "--out", "x.safetensors"], "--out must name a folder for safetensors"),
+        (["--vectors"], "was trained on pictures"),
+        (["--to", "safetensors", "--vectors"], "--vectors belongs to onnx"),
+    ],
+)
+def test_mistakes_end_in_one_line(run, words, message, capsys):
+    assert main(["export", str(run), *words]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("missing", ["model.safetensors", "metrics.json", "config.json"])
+def test_a_run_that_is_not_whole_is_told(run, tmp_path, missing, capsys):
+    part = tmp_path / "part"
+    part.mkdir()
+    for file in run.iterdir():
+        if file.is_file() and file.name != missing:
+            (part / file.name).write_bytes(file.read_bytes())
+    assert main(["export", str(part)]) == 2
+    assert missing in capsys.readouterr().err
+    assert not (part / "model.onnx").exists()
+    assert main(["export", str(tmp_path / "nowhere")]) == 2
+    assert "nowhere" in capsys.readouterr().err
+
+
+def test_an_embeddings_file_is_no_run(run, capsys):
+    assert main(["export", str(run / "embeddings.safetensors")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

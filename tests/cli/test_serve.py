@@ -1,0 +1,150 @@
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+import serving
+from iaa.cli import main
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    return serving.trained(tmp_path_factory.mktemp("run"))
+
+
+def start(run: Path, *words: str) -> tuple[subprocess.Popen[str], str]:
+    """A server of its own process, and its address once it has told it."""
+    command = [sys.executable, "-m", "iaa", "serve", str(run), "--port", "0", "--no-open", *words]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    line = process.stdout.readline()
+    found = re.search(r"http://\S+/", line)
+    assert found, line + process.stderr.read()
+    assert line == f"40 pictures of 8 classes at {found[0]} (Ctrl-C stops)\n"
+    return process, found[0]
+
+
+def test_it_serves_until_ctrl_c_and_leaves_quietly(run):
+    process, address = start(run)
+    try:
+        assert httpx.get(f"{address}api/health", timeout=20).json()["run"] == run.name
+        answer = serving.post(
+            address.rstrip("/"), (run.parents[1] / "pictures/dark red/1.png").read_bytes(), top=1
+        )
+        assert answer.json()["results"][0]["label"] == "dark red"
+        port = int(address.rstrip("/").rpartition(":")[2])
+        began = time.monotonic()
+        with socket.create_connection(("127.0.0.1", port)):  # a page that stays open
+            process.send_signal(signal.SIGINT)
+            out, error = process.communicate(timeout=30)
+        assert (out, error) == ("stopped\n", "")
+        assert process.returncode == 0
+        assert time.monotonic() - began < 12
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_an_address_for_others_is_warned_about_and_this_machine_s_is_not(run):
+    process, address = start(run, "--host", "0.0.0.0")
+    try:
+        assert address.startswith("http://localhost:")
+        answer = httpx.get(f"{address}api/health", headers={"host": "my-machine.lan"}, timeout=20)
+        assert answer.status_code == 200
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=30)
+        assert error == (
+            "warning: 0.0.0.0 can be reached from other machines, without a password: "
+            "whoever does sees the gallery's pictures\n"
+        )
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_another_gallery_is_served(run, tmp_path, monkeypatch):
+    serving.pictures(tmp_path / "other", each=2)
+    process, address = start_other(run, tmp_path / "other")
+    try:
+        assert httpx.get(f"{address}api/health", timeout=20).json()["gallery"]["pictures"] == 16
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+
+
+def start_other(run: Path, folder: Path) -> tuple[subprocess.Popen[str], str]:
+    command = [sys.executable, "-m", "iaa", "serve", str(run), "--gallery", f"folder:{folder}"]
+    command += ["--port", "0", "--no-open", "--index", "flat"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return process, re.search(r"http://\S+/", process.stdout.readline())[0]
+
+
+def test_a_port_that_is_taken_is_told_before_anything_is_loaded(tmp_path, capsys):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert main(["serve", str(tmp_path / "nowhere"), "--port", str(port)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"iaa serve: cannot listen at 127.0.0.1:{port} (")
+    assert "--port 0 takes a free one" in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--port", "99999"], "--port must lie in [0, 65535], got 99999"),
+        (["--host", "no.such.host.invalid"], "is no address of this machine"),
+        (["--max-megabytes", "0"], "upload_bytes must be more than 0"),
+        (["--max-requests", "-1"], "in_flight must be more than 0, got -1"),
+        ([], "nowhere"),
+    ],
+)
+def test_mistakes_end_in_one_line(tmp_path, words, message, capsys):
+    assert main(["serve", str(tmp_path / "nowhere"), "--port", "0", "--no-open", *words]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_help_teaches(capsys):
+    with pytest.raises(SystemExit):
+        main(["serve", "--help"])
+    told = capsys.readouterr().out
+    assert "curl -F picture=@photo.jpg" in told
+    assert "--max-megapixels" in told
+
+
+def test_a_browser_is_opened_only_where_there_is_a_screen(monkeypatch):
+    from iaa.serve.server import can_show_pages
+
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert not can_show_pages()
+    monkeypatch.setitem(os.environ, "WAYLAND_DISPLAY", "wayland-0")
+    assert can_show_pages()
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [
+        ("127.0.0.1", True),
+        ("127.1.2.3", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("10.0.0.1", False),
+    ],
+)
+def test_what_counts_as_this_machine(host, local):
+    from iaa.serve.server import is_loopback
+
+    assert is_loopback(host) == local

@@ -1,0 +1,392 @@
+"""Real requests over a real socket: what is answered, and what is refused, how."""
+
+import io
+import json
+import socket
+import struct
+import threading
+import time
+import zlib
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import pytest
+import torch
+from PIL import Image
+
+import iaa
+import serving
+from iaa.serve.app import PAGE
+from iaa.serve.guard import HEADERS
+from serving import post
+
+
+def get(base: str, path: str, **options) -> httpx.Response:
+    return httpx.get(base + path, timeout=30, **options)
+
+
+def encoded(width: int, height: int, kind: str = "PNG") -> bytes:
+    out = io.BytesIO()
+    Image.new("RGB", (width, height)).save(out, kind)
+    return out.getvalue()
+
+
+def claims(width: int, height: int) -> bytes:
+    """A PNG whose header claims more than it holds."""
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunk = struct.pack(">I", 13) + b"IHDR" + header + struct.pack(">I", zlib.crc32(b"IHDR" + header))
+    data = zlib.compress(b"\x00" * 64)
+    rest = struct.pack(">I", len(data)) + b"IDAT" + data + struct.pack(">I", zlib.crc32(b"IDAT" + data))
+    return b"\x89PNG\r\n\x1a\n" + chunk + rest
+
+
+def cut_short() -> bytes:
+    out = io.BytesIO()
+    Image.effect_noise((64, 64), 50).save(out, "PNG")
+    return out.getvalue()[:1000]
+
+
+def test_an_upload_finds_what_the_library_finds(base, run, service, photo):
+    found = post(base, photo, top=6).json()
+    model = iaa.load(run, device="cpu")
+    (hits,) = service.gallery.search(model.embed([photo]), top=6)
+    assert [one["id"] for one in found["results"]] == [hit.row for hit in hits]
+    assert [one["similarity"] for one in found["results"]] == pytest.approx(
+        [h.similarity for h in hits], abs=1e-4
+    )
+    first = found["results"][0]
+    assert (first["label"], first["name"]) == ("light red", "light red/0.png")
+    assert first["similarity"] == pytest.approx(1, abs=1e-4)
+    assert found["total"] == 40
+    assert found["milliseconds"] > 0
+    assert found["query"] is None
+
+
+def test_the_likeliest_class_is_told_or_that_there_is_none(base, photo, service):
+    likely = post(base, photo).json()["likely"]
+    assert likely["classes"][0]["label"] == "light red"
+    scores = [one["score"] for one in likely["classes"]]
+    assert scores == sorted(scores, reverse=True)
+    assert likely["known"] in (True, False, None)
+
+
+def test_an_embedding_is_that_of_the_library(base, run, photo):
+    answer = post(base, photo, "/api/embed").json()
+    assert answer["dim"] == len(answer["embedding"]) == 8
+    z = iaa.load(run, device="cpu").embed([photo])[0]
+    torch.testing.assert_close(torch.tensor(answer["embedding"]), z, rtol=1e-4, atol=1e-5)
+
+
+def test_a_gallery_picture_asks_for_others_like_itself(base, service):
+    row = int(service.gallery.classes["dark blue"][2])
+    found = get(base, "/api/search", params={"id": row, "top": 39}).json()
+    assert found["query"]["label"] == "dark blue"
+    ids = [one["id"] for one in found["results"]]
+    assert row not in ids
+    assert sorted([*ids, row]) == list(range(40))
+    values = [one["similarity"] for one in found["results"]]
+    assert values == sorted(values, reverse=True)
+
+
+@pytest.mark.parametrize("upload", [True, False])
+def test_a_class_filters(base, photo, service, upload):
+    if upload:
+        found = post(base, photo, label="dark green").json()
+    else:
+        row = int(service.gallery.classes["dark green"][0])
+        found = get(base, "/api/search", params={"id": row, "label": "dark green"}).json()
+    assert {one["label"] for one in found["results"]} == {"dark green"}
+    assert len(found["results"]) == 5 - (not upload)
+    assert found["total"] == 5
+
+
+def test_many_at_once_go_through_the_network_together(base, run, service):
+    files = sorted((run.parents[1] / "pictures").glob("*/*.png"))[:24]
+    before = service.batcher.batches, service.batcher.items
+    answers: dict[Path, dict] = {}
+
+    def ask(file: Path) -> None:
+        answers[file] = post(base, file.read_bytes(), top=1).json()
+
+    threads = [threading.Thread(target=ask, args=(file,)) for file in files]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for file, answer in answers.items():  # everyone got the answer to their own question
+        assert answer["results"][0]["name"] == f"{file.parent.name}/{file.name}"
+    assert len(answers) == service.batcher.items - before[1] == 24
+    assert service.batcher.batches - before[0] < 24
+
+
+def test_health_tells_what_is_served(base):
+    answer = get(base, "/api/health").json()
+    assert answer["status"] == "ok"
+    assert answer["gallery"] == {"pictures": 40, "classes": 8, "dim": 8}
+    assert answer["takes_pictures"] is True
+    assert answer["limits"]["upload_bytes"] == 200_000
+
+
+def test_classes_are_found_by_part_of_their_name(base):
+    answer = get(base, "/api/classes", params={"find": "RED"}).json()
+    assert [one["label"] for one in answer["classes"]] == ["dark red", "light red"]
+    assert {one["pictures"] for one in answer["classes"]} == {5}
+    answer = get(base, "/api/classes", params={"find": "l", "limit": 2}).json()
+    assert [one["label"] for one in answer["classes"]] == ["light blue", "light green"]
+    assert answer["total"] == 5  # dark blue, too
+
+
+def test_a_class_shows_how_it_varies(base, service):
+    about = get(base, "/api/class", params={"label": "dark red"}).json()
+    data = service.gallery.data
+    rows = service.gallery.classes["dark red"]
+    stats = iaa.estimate(data.z, data.labels, num_classes=8)
+    total = stats.variance.sum(1)
+    assert about["pictures"] == 5
+    assert about["spread"] == pytest.approx(float(total[data.labels[rows[0]]] / total.mean()), rel=1e-3)
+    assert 1 <= about["directions"] <= 4
+    assert about["borrowed"] == pytest.approx(float(iaa.correction_weight(torch.tensor([5]))), rel=1e-4)
+    unit = torch.nn.functional.normalize(data.z[rows], dim=1)
+    typical = unit @ torch.nn.functional.normalize(unit.sum(0), dim=0)
+    expected = rows[typical.argsort(descending=True)].tolist()
+    assert [one["id"] for one in about["examples"]] == expected
+    assert "dark red" not in {one["label"] for one in about["similar"]}
+    assert len(about["similar"]) == 5
+
+
+def test_the_gallery_is_shown_a_picture_per_class(base):
+    answer = get(base, "/api/gallery", params={"limit": 8}).json()
+    assert len({one["label"] for one in answer["results"]}) == 8
+    answer = get(base, "/api/gallery", params={"limit": 3, "label": "light grey"}).json()
+    assert [one["name"] for one in answer["results"]] == [f"light grey/{i}.png" for i in range(3)]
+
+
+def test_a_picture_is_sent_by_its_number_alone(base, run):
+    shown = get(base, "/api/gallery", params={"limit": 1, "label": "dark blue"}).json()["results"][0]
+    answer = get(base, shown["picture"])
+    assert answer.headers["content-type"] == "image/png"
+    assert "immutable" in answer.headers["cache-control"]
+    sent = Image.open(io.BytesIO(answer.content))
+    assert sent.size == (24, 24)
+    with Image.open(run.parents[1] / "pictures" / shown["name"]) as original:
+        assert sent.tobytes() == original.tobytes()
+    assert get(base, f"/api/pictures/{shown['id']}").headers["cache-control"] == "no-store"
+    assert str(run) not in json.dumps(shown)
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "words"),
+    [
+        (b"", 422, "the file is empty"),
+        (b"just some text", 422, "the file is no picture that can be read"),
+        (cut_short(), 422, "the picture cannot be read"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 422, "no picture that can be read"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", 422, "no picture that can be read"),
+        (encoded(2000, 600), 413, "2,000 x 600 pixels are too many: at most 1,000,000 are taken"),
+        (claims(30_000, 3_000), 413, "too many"),
+        (claims(2**31 - 1, 2**31 - 1), 413, "too many"),
+        (encoded(1, 4000), 413, "too long and narrow"),
+    ],
+    ids=["empty", "text", "cut", "eps", "svg", "large", "claims much", "claims all", "narrow"],
+)
+@pytest.mark.parametrize("path", ["/api/search", "/api/embed"])
+def test_a_bad_picture_is_refused_in_one_sentence(base, content, status, words, path):
+    answer = post(base, content, path)
+    assert answer.status_code == status
+    assert words in answer.json()["error"]
+    assert set(answer.json()) == {"error"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "options", "status", "words"),
+    [
+        ("POST", "/api/search", {}, 422, "picture: field required"),
+        ("POST", "/api/search", {"data": {"picture": "words"}}, 422, "picture: must be a file"),
+        ("POST", "/api/search", {"content": b"{}"}, 422, "picture: field required"),
+        (
+            "POST",
+            "/api/search",
+            {"content": b"--x\r\ngarbage", "headers": {"content-type": "multipart/form-data"}},
+            400,
+            "boundary",
+        ),
+        ("GET", "/api/search", {}, 422, "id: field required"),
+        ("GET", "/api/search?id=40", {}, 404, "no picture 40: ids go from 0 to 39"),
+        ("GET", "/api/search?id=-1", {}, 404, "no picture -1"),
+        ("GET", "/api/search?id=first", {}, 422, "id: input should be a valid integer"),
+        ("GET", "/api/search?id=0&top=0", {}, 422, "top: input should be greater than or equal to 1"),
+        ("GET", "/api/search?id=0&top=201", {}, 422, "top: input should be less than or equal to 200"),
+        ("GET", "/api/search?id=0&label=pink", {}, 404, "no class 'pink'"),
+        ("GET", "/api/class?label=pink", {}, 404, "no class 'pink'"),
+        ("GET", "/api/pictures/40", {}, 404, "no picture 40"),
+        ("GET", "/api/pictures/..%2F..%2Fetc%2Fpasswd", {}, 404, "nothing at this address"),
+        ("GET", "/page/..%2Fapp.py", {}, 404, "nothing at this address"),
+        ("GET", "/page/%2Fetc%2Fpasswd", {}, 404, "nothing at this address"),
+        ("GET", "/nothing", {}, 404, "nothing at this address"),
+        ("DELETE", "/api/search", {}, 405, "does not take DELETE"),
+    ],
+)
+def test_a_bad_request_is_refused_in_one_sentence(base, method, path, options, status, words):
+    answer = httpx.request(method, base + path, timeout=30, **options)
+    assert answer.status_code == status
+    assert words in answer.json()["error"].lower() or words in answer.json()["error"]
+
+
+def test_a_class_that_is_not_there_is_told_before_the_network_is_asked(base, photo, service):
+    before = service.batcher.items
+    assert post(base, photo, label="pink").status_code == 404
+    assert service.batcher.items == before
+
+
+def test_an_announced_upload_is_refused_before_it_is_sent(base):
+    host, port = base.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as line:
+        head = f"POST /api/search HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: 999999999\r\n"
+        line.sendall(f"{head}Content-Type: multipart/form-data; boundary=x\r\n\r\n--x".encode())
+        answer = line.recv(4096)  # nothing more was sent
+    assert b" 413 " in answer.splitlines()[0]
+
+
+def test_an_upload_that_does_not_say_its_size_is_stopped_on_the_way(base):
+    sent = 0
+
+    def endless():
+        nonlocal sent
+        yield b'--x\r\nContent-Disposition: form-data; name="picture"; filename="x"\r\n\r\n'
+        for _ in range(2000):
+            sent += 10_000
+            yield b"a" * 10_000
+
+    headers = {"content-type": "multipart/form-data; boundary=x"}
+    with suppress(httpx.ReadError):  # the line may be closed before we read
+        answer = httpx.post(base + "/api/search", content=endless(), headers=headers, timeout=30)
+        assert answer.status_code == 413
+    assert sent < 20_000_000
+    assert get(base, "/api/health").status_code == 200
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_who_sends_somewhat_too_much_still_hears_why(base, announced):
+    head = b'--x\r\nContent-Disposition: form-data; name="picture"; filename="x"\r\n\r\n'
+    parts = [head, *[b"a" * 10_000] * 30]
+    content = b"".join(parts) if announced else iter(parts)
+    headers = {"content-type": "multipart/form-data; boundary=x"}
+    for _ in range(5):
+        answer = httpx.post(base + "/api/search", content=content, headers=headers, timeout=30)
+        assert answer.status_code == 413
+        assert answer.json()["error"] == "the upload is larger than 0.19 MB"
+        content = b"".join(parts) if announced else iter(parts)
+
+
+@pytest.mark.parametrize("name", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "[::1"])
+def test_other_names_are_not_answered_to(base, name):
+    answer = get(base, "/api/health", headers={"host": name})
+    assert answer.status_code in (400, 421)
+    assert "gallery" not in answer.text
+
+
+@pytest.mark.parametrize("name", ["localhost", "LOCALHOST:1234", "127.0.0.1", "[::1]:80"])
+def test_this_machine_is(base, name):
+    assert get(base, "/api/health", headers={"host": name}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"sec-fetch-site": "same-origin", "origin": "http://127.0.0.1:1"}, 200),
+        ({}, 200),
+    ],
+)
+def test_pages_of_other_sites_may_not_upload(base, photo, headers, status):
+    answer = httpx.post(base + "/api/search", files={"picture": photo}, headers=headers, timeout=30)
+    assert answer.status_code == status
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/api", "/page/search.js", "/api/health", "/api/pictures/0", "/nothing"]
+)
+def test_every_answer_forbids_what_it_does_not_need(base, path):
+    headers = get(base, path).headers
+    for name, value in HEADERS.items():
+        assert headers[name] == value
+    assert "server" not in headers
+
+
+def test_pages_load_nothing_from_elsewhere(base):
+    for file in PAGE.iterdir():
+        text = file.read_text().replace("http://www.w3.org/2000/svg", "")
+        assert "http://" not in text, file.name
+        assert "https://" not in text, file.name
+    assert get(base, "/docs").status_code == 404
+    assert get(base, "/openapi.json").json()["info"]["title"] == "tiny: search"
+
+
+def test_too_many_at_once_are_told_to_come_back(run, photo):
+    slow = serving.service(run, in_flight=2, batch=1, gather_seconds=0)
+    gate = threading.Event()
+    through, slow._run = slow._run, lambda items: (gate.wait(20), through(items))[1]
+    slow.batcher._run = slow._run
+    statuses: list[int] = []
+    with serving.served(slow) as base:
+        ask = [
+            threading.Thread(target=lambda: statuses.append(post(base, photo).status_code)) for _ in range(2)
+        ]
+        for thread in ask:
+            thread.start()
+        serving.eventually(lambda: slow.batcher.batches + len(slow.batcher) == 2)
+        began = time.monotonic()
+        answer = post(base, photo)
+        assert answer.status_code == 503
+        assert int(answer.headers["retry-after"]) >= 1
+        assert "try again" in answer.json()["error"]
+        assert time.monotonic() - began < 5
+        assert get(base, "/api/health").status_code == 200  # which is never refused
+        gate.set()
+        for thread in ask:
+            thread.join()
+        assert statuses == [200, 200]
+        assert post(base, photo).status_code == 200
+
+
+def test_who_waits_too_long_is_told_so(run, photo):
+    slow = serving.service(run, seconds=1.0)
+    gate = threading.Event()
+    slow.batcher._run = lambda items: gate.wait(20) and items
+    with serving.served(slow) as base:
+        answer = post(base, photo)
+        assert answer.status_code == 503
+        assert "no answer within 1 seconds" in answer.json()["error"]
+        gate.set()
+
+
+def test_who_sends_too_slowly_is_told_so(run):
+    with serving.served(serving.service(run, seconds=1.0)) as base:
+        host, port = base.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as line:
+            head = f"POST /api/embed HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: 5000\r\n"
+            line.sendall(f"{head}Content-Type: multipart/form-data; boundary=x\r\n\r\n--x\r\n".encode())
+            answer = line.recv(4096)
+        assert b" 408 " in answer.splitlines()[0]
+
+
+def test_a_picture_that_has_gone_is_told(run, tmp_path):
+    made = serving.service(run)
+    made.gallery.data.ids[3] = str(tmp_path / "gone.png")
+    with serving.served(made) as base:
+        answer = get(base, "/api/pictures/3")
+    assert answer.status_code == 404
+    assert answer.json()["error"] == "the file of picture 3 is not here any more"
+
+
+def test_a_failure_of_our_own_is_no_traceback_for_strangers(run, photo, caplog):
+    broken = serving.service(run)
+    broken.batcher._run = lambda items: 1 / 0
+    with serving.served(broken) as base:
+        answer = post(base, photo)
+    assert answer.status_code == 500
+    assert answer.json() == {"error": "the server failed at this request; its log says why"}
+    assert "ZeroDivisionError" in caplog.text

@@ -1,0 +1,269 @@
+"""The page in a real browser: upload, click on, filter, keys, phone and dark; and no word on its console."""
+
+import io
+import re
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from PIL import Image
+
+import serving
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+playwright = pytest.importorskip("playwright.sync_api")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[object]:
+    with playwright.sync_playwright() as tools:
+        found = tools.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def page(browser, base, request) -> Iterator[object]:
+    """The page, open; in the end nothing may have gone wrong on it."""
+    options = getattr(request, "param", {"viewport": {"width": 1280, "height": 800}})
+    context = browser.new_context(base_url=base, **options)
+    page = context.new_page()
+    page.set_default_timeout(15_000)
+    wrong: list[str] = []
+    page.on("console", lambda message: wrong.append(message.text))
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("requestfailed", lambda one: wrong.append(one.url) if one.failure != "net::ERR_ABORTED" else None)
+    page.on("request", lambda one: None if one.url.startswith((base, "blob:")) else wrong.append(one.url))
+    page.goto("/")
+    page.wait_for_selector("#grid .tile")
+    page.expected = wrong.clear  # for tests that provoke a refusal, which browsers log by themselves
+    yield page
+    context.close()
+    assert wrong == []
+
+
+def labels(page) -> list[str]:
+    return page.locator("#grid .label").all_inner_texts()
+
+
+def found(page) -> None:
+    page.wait_for_selector("#grid .likeness")
+
+
+def test_it_begins_with_a_picture_of_every_class(page):
+    assert sorted(labels(page)) == sorted(set(labels(page)))
+    assert len(labels(page)) == 8
+    assert page.locator("#facts").inner_text() == "40 pictures · 8 classes · convnet, 8 numbers"
+    assert page.title() == "tiny · search"
+    sizes = page.locator("#grid img").evaluate_all(
+        "all => Promise.all(all.map(one => one.decode().then(() => one.naturalWidth)))"
+    )
+    assert sizes == [24] * 8
+
+
+def test_upload_then_click_through_then_back(page, photo, run):
+    page.set_input_files("#file", run.parents[1] / "pictures" / "light red" / "0.png")
+    found(page)
+    assert labels(page)[0] == "light red"
+    assert page.locator(".likeness").first.inner_text() == "1.00"
+    assert page.locator("#caption").inner_text().startswith("0.png")
+    assert page.locator("#preview").evaluate("one => one.decode().then(() => one.naturalWidth)") == 24
+    assert "light red" in page.locator("#guess").inner_text()
+    chosen = page.locator("#grid .tile").nth(3)
+    label = chosen.locator(".label").inner_text()
+    chosen.locator(".picture").click()
+    page.wait_for_url("**/?id=*")
+    page.wait_for_selector(f"#caption .label:text-is('{label}')")
+    assert len(labels(page)) == 24
+    page.go_back()
+    page.wait_for_selector("#caption:has-text('0.png')")
+    assert labels(page)[0] == "light red"
+    page.click("#clear")
+    page.wait_for_selector("#heading:text-is('Start from any picture')")
+    assert page.locator("#preview").is_hidden()
+
+
+def test_a_dropped_and_a_pasted_picture_are_searched_for(page, photo):
+    for kind, event in (("drop", "DragEvent"), ("paste", "ClipboardEvent")):
+        page.goto("/")
+        page.wait_for_selector("#grid .tile")
+        page.evaluate(
+            """([bytes, kind, event]) => {
+                const given = new DataTransfer();
+                given.items.add(new File([new Uint8Array(bytes)], "given.png", { type: "image/png" }));
+                const name = kind === "drop" ? "dataTransfer" : "clipboardData";
+                dispatchEvent(new window[event](kind, { [name]: given, cancelable: true }));
+            }""",
+            [list(photo), kind, event],
+        )
+        found(page)
+        assert labels(page)[0] == "light red"
+
+
+def test_a_class_filters_and_shows_how_it_varies(page):
+    page.locator("#grid .picture").first.click()
+    found(page)
+    page.fill("#only", "dark gr")
+    page.wait_for_selector("#names option[value='dark green']", state="attached")
+    page.fill("#only", "dark green")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#heading:text-is('Most similar in dark green')")
+    assert set(labels(page)) == {"dark green"}
+    assert page.locator("#variation-name").inner_text() == "dark green"
+    told = page.locator(".numbers").inner_text()
+    assert "variation" in told
+    assert "× the average" in told
+    assert page.locator("#variation .strip li").count() == 5
+    page.locator("#variation .chips button").first.click()
+    page.wait_for_selector("#variation-name:not(:text-is('dark green'))")
+    page.fill("#only", "")
+    page.wait_for_selector("#heading:text-is('Most similar')")
+    assert len(set(labels(page))) > 1
+    page.fill("#only", "no such")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#trouble:text-is('No class contains “no such”.')")
+
+
+def test_everything_works_from_the_keyboard(page):
+    choosers: list[object] = []
+    page.on("filechooser", lambda one: choosers.append(one))
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowUp")
+    focused = page.evaluate("document.activeElement.dataset.label")
+    assert focused == labels(page)[1]
+    page.keyboard.press("c")
+    page.wait_for_selector(f"#variation-name:text-is('{focused}')")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#variation", state="hidden")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    found(page)
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "only"
+    page.keyboard.type("light grey")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#heading:text-is('Most similar in light grey')")
+    page.keyboard.press("Escape")  # out of the field
+    page.keyboard.press("Escape")  # its class is closed
+    page.keyboard.press("Escape")  # the query is cleared
+    page.wait_for_selector("#heading:text-is('Start from any picture')")
+    page.keyboard.press("o")
+    serving.eventually(lambda: page.wait_for_timeout(20) or choosers)
+    assert page.locator(".keys").evaluate("one => getComputedStyle(one).opacity") != "0"
+
+
+def test_tab_reaches_everything_and_every_control_has_a_name(page):
+    reached = []
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.id || document.activeElement.className"))
+    assert reached[:6] == ["skip", "brand", "quiet", "file", "only", "top"]
+    assert reached[6].startswith("picture")
+    assert reached[7] == "label"
+    unnamed = page.evaluate(
+        """() => [...document.querySelectorAll("button, a, input, select")].filter((one) => {
+            const images = [...one.querySelectorAll("img")].map((image) => image.alt).join("");
+            const label = one.labels?.[0]?.textContent || one.textContent || one.ariaLabel || images;
+            return !label.trim();
+        }).map((one) => one.outerHTML)"""
+    )
+    assert unnamed == []
+
+
+def test_what_is_no_picture_is_refused_in_words(page, tmp_path):
+    text = tmp_path / "notes.txt"
+    text.write_text("no picture")
+    page.set_input_files("#file", text)
+    assert page.locator("#trouble").inner_text() == "notes.txt is not a picture."
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(b"\x89PNG\r\n\x1a\n")
+    page.set_input_files("#file", broken)
+    page.wait_for_selector("#trouble:has-text('the file is no picture that can be read')")
+    huge = tmp_path / "huge.png"
+    huge.write_bytes(b"\x00" * 300_000)
+    page.set_input_files("#file", huge)
+    page.wait_for_selector("#trouble:has-text('huge.png has')")
+    page.expected()
+    page.goto("/?id=4000")
+    page.wait_for_selector("#trouble:has-text('no picture 4000')")
+    page.expected()
+
+
+def test_words_of_the_gallery_are_shown_as_words(page, base):
+    """A class or a file may be called anything."""
+    page.route(
+        "**/api/gallery?*",
+        lambda route: route.fulfill(
+            json={
+                "results": [
+                    {
+                        "id": 0,
+                        "label": "<img src=x onerror=alert(1)>",
+                        "name": "\"'><b>",
+                        "picture": "/api/pictures/0",
+                    }
+                ],
+                "total": 1,
+            }
+        ),
+    )
+    page.goto("/")
+    page.wait_for_selector("#grid .tile")
+    assert labels(page) == ["<img src=x onerror=alert(1)>"]
+    assert page.locator("#grid img").count() == 1
+
+
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+
+
+@pytest.mark.parametrize("page", [PHONE, {**PHONE, "viewport": {"width": 320, "height": 568}}], indirect=True)
+def test_on_a_phone_nothing_is_cut_off(page):
+    page.locator("#grid .picture").first.tap()
+    found(page)
+    page.locator("#grid .label").first.tap()
+    page.wait_for_selector("#variation-name")
+    wide, room = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+    assert wide <= room
+    heights = page.locator("#clear, #only, #top, #variation .plain").evaluate_all(
+        "all => all.map(one => one.getBoundingClientRect().height)"
+    )
+    assert min(heights) >= 38
+
+
+def contrast(one: str, other: str) -> float:
+    """As the accessibility guidelines (WCAG 2) define it."""
+    light = []
+    for text in (one, other):
+        parts = [int(value) / 255 for value in re.findall(r"\d+", text)[:3]]
+        r, g, b = (v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in parts)
+        light.append(0.2126 * r + 0.7152 * g + 0.0722 * b)
+    return (max(light) + 0.05) / (min(light) + 0.05)
+
+
+@pytest.mark.parametrize(
+    ("page", "dark"),
+    [({"color_scheme": "light"}, False), ({"color_scheme": "dark"}, True)],
+    indirect=["page"],
+)
+def test_light_and_dark(page, dark):
+    shot = Image.open(io.BytesIO(page.screenshot())).convert("L")
+    assert (shot.getpixel((4, 300)) < 60) == dark
+    colours = page.evaluate(
+        """() => [["#status", "html"], [".tile .label", ".tile"], [".field span", "html"]].map((pair) => [
+            getComputedStyle(document.querySelector(pair[0])).color,
+            getComputedStyle(document.querySelector(pair[1])).backgroundColor])"""
+    )
+    for text, under in colours:
+        assert contrast(text, under) > 4.5
+
+
+def test_the_api_page_lists_every_operation(page, base):
+    page.goto("/api")
+    page.wait_for_selector("article")
+    shown = page.locator("article h2").all_inner_texts()
+    assert "POST/api/search" in [text.replace(" ", "") for text in shown]
+    assert len(shown) == 8
+    assert f"curl -F picture=@photo.jpg {base}/api/embed" in page.locator("pre").all_inner_texts()

@@ -1,0 +1,255 @@
+"""What is exported says what the run says, alone; what does not is not written."""
+
+import json
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from PIL import Image
+
+import iaa
+import runs
+import serving
+from iaa.config import Network, Run
+from iaa.data.images import transform
+from iaa.export import check, run
+from iaa.export.graph import Exportable, write_graph
+from iaa.models import build
+from iaa.retrieval.embeddings import Embeddings
+from iaa.search.model import Model
+from iaa.train import train
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "onnx_search.py"
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory) -> Path:
+    return serving.trained(tmp_path_factory.mktemp("export"))
+
+
+@pytest.fixture(scope="module")
+def exported(pictures) -> Path:
+    run.export_onnx(iaa.load(pictures, device="cpu"), pictures / "model.onnx")
+    return pictures / "model.onnx"
+
+
+@pytest.fixture(scope="module")
+def head(tmp_path_factory) -> Path:
+    """A run that trained a head on vectors, with a hidden layer."""
+    folder = tmp_path_factory.mktemp("head")
+    labels = torch.arange(60) % 12
+    Embeddings(torch.randn(60, 12) + 3 * torch.eye(12)[labels], labels).save(folder / "x.safetensors")
+    config = runs.tiny(
+        folder,
+        folder / "runs",
+        data=f"embeddings:{folder / 'x.safetensors'}",
+        epochs=1,
+        network=Network(dim=5, hidden=(7,)),
+        run=Run(out=str(folder / "runs"), name="head", untrained=True, logger="none"),
+    )
+    return train(config, quiet=True)
+
+
+def open_file(path: Path) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def test_an_onnx_file_embeds_alone_in_batches_of_any_size(pictures, tmp_path):
+    model = iaa.load(pictures, device="cpu")
+    found = run.export_onnx(model, tmp_path / "m.onnx")
+    assert (found.real, found.inputs) == (8, 8)
+    assert found.share < 1e-5
+    session = open_file(tmp_path / "m.onnx")
+    (entry,) = session.get_inputs()
+    assert (entry.name, entry.type, entry.shape[1:]) == ("pixels", "tensor(uint8)", [16, 16, 3])
+    step = transform(False, **model.preprocessing)
+    for size in (1, 2, 7):
+        pixels = torch.randint(256, (size, 3, 16, 16), dtype=torch.uint8)
+        with torch.inference_mode():
+            expected = model.network(step.finish(pixels))
+        (z,) = session.run(["embedding"], {"pixels": pixels.permute(0, 2, 3, 1).numpy()})
+        torch.testing.assert_close(torch.from_numpy(z), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_file_says_how_to_prepare_pictures_and_where_it_comes_from(pictures, exported):
+    words = open_file(exported).get_modelmeta().custom_metadata_map
+    told = json.loads(words["preprocessing"])
+    own = build("convnet", dim=8, size=16).preprocessing
+    for key in ("size", "resize", "interpolation", "aspect"):
+        assert told[key] == own[key]
+    assert told["mean"] == list(own["mean"])
+    about = json.loads(words["about"])
+    assert about["run"] == pictures.name
+    assert about["dim"] == 8
+    assert about["test"] == json.loads((pictures / "metrics.json").read_text())["test"]
+    onnx.checker.check_model(onnx.load(exported))
+    for folder in (Path(__file__).parents[1], pictures.parents[1]):  # nothing of this machine
+        assert str(folder).encode() not in exported.read_bytes()
+
+
+@pytest.mark.parametrize(("name", "size"), [("lite0", 48), ("timm/test_vit", 160)])
+def test_other_networks_and_sizes(tmp_path, name, size):
+    network = build(name, dim=6, pretrained=False, size=size).eval()
+    what = Exportable(network, network.preprocessing)
+    write_graph(what, tmp_path / "m.onnx", about={})
+    found = check.agreement(tmp_path / "m.onnx", what, what.example(8), 0)
+    assert found.share < check.TOLERANCE
+
+
+def test_a_network_that_torch_cannot_export_is_told_in_one_line(tmp_path):
+    class Moody(torch.nn.Module):
+        def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+            return vectors if vectors.sum() > 0 else -vectors
+
+    with pytest.raises(ValueError, match="torch cannot export this network to ONNX: ") as told:
+        write_graph(Exportable(Moody(), None, 4), tmp_path / "m.onnx", about={})
+    assert "\n" not in str(told.value)
+
+
+def test_a_head_takes_vectors(head, tmp_path):
+    model = iaa.load(head, device="cpu")
+    found = run.export_onnx(model, tmp_path / "m.onnx")
+    assert found.share < 1e-5
+    session = open_file(tmp_path / "m.onnx")
+    vectors = torch.randn(4, 12)
+    (z,) = session.run(["embedding"], {"vectors": vectors.numpy()})
+    torch.testing.assert_close(torch.from_numpy(z), model.embed(vectors), rtol=1e-4, atol=1e-5)
+    told = json.loads(session.get_modelmeta().custom_metadata_map["preprocessing"])
+    assert told == {"input": "vectors", "type": "float32", "features": 12}
+
+
+def test_a_head_whose_network_is_known_takes_pictures_or_vectors(pictures, head, tmp_path):
+    base, whole = iaa.load(pictures, device="cpu"), iaa.load(pictures, device="cpu").network
+    model = iaa.load(head, device="cpu")
+    whole.head, whole.dim = torch.nn.Sequential(whole.head, torch.nn.Linear(8, 12), model.head), 5
+    known = Model(model.path, model.config, 5, whole.eval(), model.head, base.preprocessing, model.device)
+    run.export_onnx(known, tmp_path / "whole.onnx")
+    run.export_onnx(known, tmp_path / "head.onnx", vectors=True)
+    assert open_file(tmp_path / "whole.onnx").get_inputs()[0].name == "pixels"
+    assert open_file(tmp_path / "head.onnx").get_inputs()[0].name == "vectors"
+    with pytest.raises(ValueError, match="was trained on pictures"):
+        run.export_onnx(base, tmp_path / "m.onnx", vectors=True)
+
+
+def test_a_file_that_says_anything_else_is_not_kept(pictures, tmp_path, monkeypatch):
+    model = iaa.load(pictures, device="cpu")
+    target = tmp_path / "m.onnx"
+    target.write_bytes(b"the last good one")
+    honest = run.write_graph
+
+    def wrong(what, path, *, about):
+        honest(Exportable(what.network, {**what.preprocessing, "mean": (0.4, 0.5, 0.5)}), path, about=about)
+
+    monkeypatch.setattr(run, "write_graph", wrong)
+    with pytest.raises(ValueError, match=r"differ by .* of an embedding's length .* nothing was written"):
+        run.export_onnx(model, target)
+    assert target.read_bytes() == b"the last good one"
+    assert [file.name for file in tmp_path.iterdir()] == ["m.onnx"]
+
+
+def test_without_the_run_s_pictures_random_ones_are_compared(pictures):
+    model = iaa.load(pictures, device="cpu")
+    what = Exportable(model.network, model.preprocessing)
+    inputs, real = check.samples(what, ["/nowhere/a.png"])
+    assert (inputs.shape, inputs.dtype, real) == ((8, 16, 16, 3), torch.uint8, 0)
+    found = check.Agreement(1e-6, 1e-7, 3, 8)
+    assert "3 of its own pictures and 5 random inputs, in batches of 1, 3 and 8" in str(found)
+
+
+def test_a_folder_with_weights_and_card_loads_and_embeds_the_same(pictures, tmp_path):
+    model = iaa.load(pictures, device="cpu")
+    files = run.export_safetensors(model, tmp_path / "given")
+    assert sorted(file.name for file in (tmp_path / "given").iterdir()) == sorted(f.name for f in files)
+    again = iaa.load(tmp_path / "given", device="cpu")
+    some = sorted((pictures.parents[1] / "pictures").glob("*/0.png"))
+    assert torch.equal(again.embed(some), model.embed(some))
+    text = (tmp_path / "given" / "README.md").read_text()
+    metrics = json.loads((pictures / "metrics.json").read_text())
+    assert f"| R@1 | {metrics['test']['test']['R@1']:.1f} | " in text
+    kept = json.loads((tmp_path / "given" / "metrics.json").read_text())
+    low, high = kept["intervals"]["test"]["R@1"]["over_classes"]
+    assert f"| {low:.1f} – {high:.1f} |" in text
+    assert "IAA: 3 synthetics a sample, strength 0.8" in text
+    assert "trained on 30 samples of 6 classes" in text
+    assert "`folder:pictures`" in text
+    for file in files:
+        assert str(tmp_path.parent).encode() not in file.read_bytes(), file.name
+
+
+def test_the_card_of_a_head_says_what_it_takes(head, tmp_path):
+    run.export_safetensors(iaa.load(head, device="cpu"), tmp_path / "given")
+    text = (tmp_path / "given" / "README.md").read_text()
+    assert '{"features": 12}' in text
+    assert "z = model.embed(vectors)" in text
+    assert "| vectors as given | " in text  # beside what needs no training
+    again = iaa.load(tmp_path / "given", device="cpu")
+    assert again.embed(torch.randn(3, 12)).shape == (3, 5)
+
+
+def test_other_people_s_files_are_not_touched(pictures, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"holds other files \(notes.txt\)"):
+        run.export_safetensors(iaa.load(pictures, device="cpu"), tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize("aspect", ["squeeze", "keep"])
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+def test_the_example_prepares_pictures_as_the_run_does(tmp_path, aspect, interpolation):
+    """Photos on their side, palettes and transparency included."""
+    prepare = runpy.run_path(str(EXAMPLE))["prepare"]
+    network = build("convnet", dim=8, size=48)
+    own = {**network.preprocessing, "aspect": aspect, "interpolation": interpolation}
+    step = transform(False, **own)
+    wanted = Exportable(network, own).input_of_file()
+    smooth = np.add.outer(np.linspace(0, 120, 90), np.linspace(0, 120, 151))[:, :, None] + [0, 9, 15]
+    photo = Image.fromarray(smooth.astype(np.uint8))
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    photo.save(tmp_path / "a.jpg", exif=turned)
+    photo.resize((1510, 900)).save(tmp_path / "large.jpg")
+    clear = photo.convert("RGBA")
+    clear.putalpha(Image.linear_gradient("L").resize(photo.size))
+    clear.save(tmp_path / "b.png")
+    photo.quantize(64).save(tmp_path / "c.png")
+    for file in sorted(tmp_path.iterdir()):
+        ours = step.prepare(
+            torch.from_numpy(np.array(iaa.data.decode.read(str(file), at_least=step.at_least))).permute(
+                2, 0, 1
+            )
+        )
+        theirs = prepare(file, wanted)
+        assert theirs.shape == (48, 48, 3)
+        assert np.abs(ours.permute(1, 2, 0).numpy().astype(int) - theirs).max() <= 3, file.name
+
+
+def test_the_example_finds_the_same_without_this_package(pictures, exported, tmp_path):
+    folder = pictures.parents[1] / "pictures"
+    query = folder / "light blue" / "2.png"
+    code = (
+        "import runpy, sys\n"
+        f"runpy.run_path({str(EXAMPLE)!r}, run_name='__main__')\n"
+        "heavy = [name for name in ('iaa', 'torch', 'torchvision', 'scipy') if name in sys.modules]\n"
+        "print(heavy)"
+    )
+    words = [sys.executable, "-W", "error", "-c", code, str(exported), str(folder), str(query)]
+    clean = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env=clean, cwd=tmp_path)
+    *lines, heavy = done.stdout.splitlines()
+    assert heavy == "[]"
+    assert lines[0] == f"1.000  {query}"
+    model = iaa.load(pictures, device="cpu")
+    gallery = iaa.Gallery.open(model)
+    (hits,) = gallery.search(model.embed([query]), top=5)
+    assert [line[7:] for line in lines] == [hit.id for hit in hits]
+    for line, hit in zip(lines, hits, strict=True):
+        assert float(line[:5]) == pytest.approx(hit.similarity, abs=0.002)
