@@ -55,7 +55,7 @@ def judge(
     rests = [f"Spearman coefficient {coefficient:.2f}, mean over {classes:,} classes (p = 2, Eq. 9-10)."]
     if level != "unknown":
         rests.append(
-            f"With covariances dealt out to classes at random it is {chance[0]:.2f} ± {chance[1]:.2f} "
+            f"With covariances dealt out to classes at random it is {round(chance[0], 2) + 0.0:.2f} ± {chance[1]:.2f} "
             f"(one-sided p = {p_value:.3g})."
         )
         rests.append(_scale(coefficient, shape))
