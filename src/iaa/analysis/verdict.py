@@ -122,7 +122,7 @@ def _scale(coefficient: float, shape: float) -> str:
     if coefficient >= WEAK and shape < coefficient / 2:
         return f"{told}: most of it is scale, classes with large means having large variances."
     return (
-        f"{told}: that much is not the overall size of a class. A variance that follows the mean dimension by "
+        f"{told}: that much is not the overall size of a class. A variance that follows the mean in every "
         "dimension, as behind a ReLU, is still in it."
     )
 
