@@ -133,23 +133,26 @@ def mining(found: Sequence[Mining]) -> Shown:
 
 def cost(found: Cost) -> Shown:
     """A row per number of copies."""
-    head = ["M", "ms a step", "quartiles", "more time", "MiB", "more memory"]
+    head = ["M", "ms a step", "quartiles", "quickest", "more time, %", "MiB", "more memory, %"]
     rows = [
         [
             one.copies,
             one.milliseconds,
             f"{one.low:.1f} - {one.high:.1f}",
+            one.best,
             one.more_time,
             one.mebibytes,
             one.more_memory,
         ]
         for one in found.steps
     ]
-    formats = {"ms a step": ".1f", "more time": "+.1f", "MiB": ".1f", "more memory": "+.1f"}
+    formats = {"ms a step": ".1f", "quickest": ".1f", "MiB": ".1f"}
+    formats |= {"more time, %": "+.1f", "more memory, %": "+.1f"}
     words = [
         f"Statistics: {found.statistics_seconds:.2f} s; the pass before them: {found.pass_seconds:.1f} s; "
         f"an epoch of steps with the most copies: {found.epoch_seconds:.1f} s.",
-        f"Medians of {found.rounds} steps each, taking turns; percent over the first row.",
+        f"Medians of {found.rounds} steps each, taking turns; percent over the first row, of time by "
+        "the quickest step. Where quartiles lie far apart, other programs kept the machine busy.",
         *found.what,
     ]
     return Shown([Sheet("cost", "cost of synthetics", head, rows, None, formats)], words)
