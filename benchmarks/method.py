@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from pytorch_metric_learning.losses import MultiSimilarityLoss
 from pytorch_metric_learning.miners import MultiSimilarityMiner
-from surroundings import HERE, peak_memory, surroundings, take_turns, write
+from surroundings import HERE, memory_held, surroundings, take_turns, write
 from torch import Tensor
 
 import iaa
@@ -82,10 +82,10 @@ def correction() -> dict[str, Any]:
 def memory_probe(classes: int) -> None:
     """In a process of its own: memory above the inputs."""
     stats = random_stats(classes)
-    before = peak_memory()
+    before = memory_held()
     start = time.perf_counter()
     iaa.correct(stats)
-    print(json.dumps({"bytes": peak_memory() - before, "seconds": time.perf_counter() - start}))
+    print(json.dumps({"bytes": memory_held(at_most=True) - before, "seconds": time.perf_counter() - start}))
 
 
 def memory() -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import json
 import os
 import platform
-import resource
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -37,10 +36,16 @@ def take_turns(contenders: Mapping[str, Callable[[], Any]], *, rounds: int) -> d
     return best
 
 
-def peak_memory() -> int:
-    """The most memory this process has held so far, in bytes."""
-    unit = 1 if platform.system() == "Darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+def memory_held(*, at_most: bool = False) -> int:
+    """Bytes this process holds now, or at most has held since it began.
+
+    Read from Linux itself: what ``getrusage`` calls the peak is inherited from the parent process.
+    """
+    field = "VmHWM:" if at_most else "VmRSS:"
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"/proc/self/status tells no {field}")
 
 
 def write(name: str, result: Mapping[str, Any]) -> None:

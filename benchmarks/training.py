@@ -136,6 +136,7 @@ PARTS = {"overhead": overhead, "memory": memory}
 
 def main(names: list[str]) -> None:
     torch.set_num_threads(1)
+    keep_freed_memory()  # as the command line does
     former = HERE / "training.json"
     result = json.loads(former.read_text()) if former.exists() else {}
     for name in names or PARTS:

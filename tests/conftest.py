@@ -21,3 +21,11 @@ def unchecked() -> Iterator[None]:
     config.update("jaxtyping_disable", True)
     yield
     config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
+def compiler(unchecked: None) -> Iterator[None]:
+    """A compiler that remembers nothing of other tests: it gives up on code it has met too often."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()

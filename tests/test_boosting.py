@@ -311,7 +311,7 @@ def test_parameters_and_statistics_are_part_of_the_state():
     assert torch.equal(twin(z, labels), expected)
 
 
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("compiler")
 def test_compiled_it_gives_the_same():
     criterion = boosted(pml.MultiSimilarityLoss(), miners.MultiSimilarityMiner())
     criterion.augment.strength = 0.0

@@ -221,7 +221,7 @@ def test_half_precision_and_autocast(dtype):
         assert augment(z, labels)[0].dtype == torch.float32
 
 
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("compiler")
 def test_compiled_it_draws_the_same():
     augment, z, labels = fitted(strength=0.0)
     compiled = torch.compile(augment, backend="aot_eager")
