@@ -21,10 +21,8 @@ class StepCost:
     """First quartile, in milliseconds."""
     high: float
     """Third quartile."""
-    best: float
-    """The quickest step, in milliseconds: what other programs disturbed least."""
     more_time: float
-    """Over no copies, in percent, quickest step against quickest step."""
+    """Over no copies, in percent, quickest step against quickest: what other programs disturbed least."""
     mebibytes: float
     """Most memory that tensors took at once during a step beyond what stands there before it, in MiB."""
     more_memory: float
@@ -90,7 +88,6 @@ def measure(
             milliseconds=middle,
             low=low,
             high=high,
-            best=min(taken[number]),
             more_time=100 * (min(taken[number]) / min(taken[first]) - 1),
             mebibytes=peaks[number],
             more_memory=100 * (peaks[number] / peaks[first] - 1),
