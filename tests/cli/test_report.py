@@ -1,6 +1,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -69,25 +70,38 @@ def test_quiet_is_quiet(run, capfd):
     assert "results" in sections(run / "report.html")
 
 
-def test_figures_go_to_files_and_runs_side_by_side(run, tmp_path, capsys):
+def test_runs_stand_side_by_side(run, tmp_path):
     other = tmp_path / "other-run"
     shutil.copytree(run, other)
-    changed = Embeddings.load(other / "embeddings.safetensors")
-    Embeddings(-(changed.z.flip(1) ** 2), changed.labels, changed.ids, changed.class_names).save(
-        other / "embeddings.safetensors"
-    )
-    page, figures = tmp_path / "both.html", tmp_path / "figures"
-    assert main(["report", str(run), str(other), "--out", str(page), "--figures", str(figures)]) == 0
-    written = [Path(line) for line in capsys.readouterr().out.split()]
-    assert written[0] == page
-    assert all(path.stat().st_size > 500 for path in written)
-    names = {path.name for path in written}
-    assert {"loss.svg", "loss.png", "tsne.svg", "tsne-2.svg", "correlation.png", "similarity.svg"} <= names
-    assert {"queries-drawn-at-random.png", "the-worst-queries.png", "nearest-real-pictures.png"} <= names
+    for file in ("embeddings.safetensors", "training.safetensors"):
+        old = Embeddings.load(other / file)
+        replace(old, z=-(old.z.flip(1) ** 2)).save(other / file)
+    page = tmp_path / "both.html"
+    assert main(["report", str(run), str(other), "--out", str(page), "--queries", "3"]) == 0
     text = page.read_text()
     assert "<small>to run-1</small>" in text
     assert re.search(r"p [<=] \d\.\d{3}", text)
-    assert text.count('<p class="who">other-run</p>') == text.count('<p class="who">run-1</p>') > 0
+    assert text.count('<p class="who">other-run</p>') == text.count('<p class="who">run-1</p>') == 6
+    assert "Synthetics of other-run" in text
+
+
+def test_figures_go_to_files(vectors, tmp_path, capsys):
+    words = [
+        "report",
+        str(vectors),
+        "--out",
+        str(tmp_path / "page.html"),
+        "--figures",
+        str(tmp_path / "figures"),
+    ]
+    assert main(words) == 0
+    page, *written = [Path(line) for line in capsys.readouterr().out.split()]
+    assert page == tmp_path / "page.html"
+    assert all(path.parent == tmp_path / "figures" and path.stat().st_size > 500 for path in written)
+    drawn = {"tsne", "correlation", "similarity", "variety", "weights"}
+    assert {f"{name}{ending}" for name in drawn for ending in (".svg", ".png")} <= {p.name for p in written}
+    strips = {"queries-drawn-at-random.png", "the-worst-queries.png", "nearest-real-pictures.png"}
+    assert strips <= {path.name for path in written}
 
 
 def test_vectors_without_pictures_leave_sections_out_and_say_why(vectors, tmp_path):
@@ -170,12 +184,11 @@ def test_a_missing_extra_is_named_before_any_work(run, monkeypatch, capsys):
 
 
 def test_synthetics_are_decoded_and_shown(vectors, tmp_path, capsys):
-    from iaa.cli.decode import command
-
     run = tmp_path / "run"
     run.mkdir()
     shutil.copy(vectors, run / "embeddings.safetensors")
-    assert command(run, figure=tmp_path / "decoded.png", side=8, epochs=2, shown=3, copies=2) == 0
+    words = ["--side", "8", "--epochs", "2", "--shown", "3", "--copies", "2"]
+    assert main(["analyze", "decode", str(run), "--figure", str(tmp_path / "decoded.png"), *words]) == 0
     out, err = capsys.readouterr()
     assert out.split() == [str(run / "decoded.safetensors"), str(tmp_path / "decoded.png")]
     assert "43 pictures" in err or "44 pictures" in err  # nine tenths of 48

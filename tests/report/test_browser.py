@@ -66,7 +66,6 @@ def test_no_complaints_and_no_network(opened, page_file):
 
 def test_every_picture_is_there(opened):
     page, _ = opened
-    page.evaluate("document.querySelectorAll('img').forEach((one) => { one.loading = 'eager' })")
     page.wait_for_function("[...document.images].every((one) => one.complete)")
     widths = page.evaluate("[...document.images].map((one) => one.naturalWidth)")
     assert (

@@ -49,7 +49,19 @@ def ablated(axis):
 
 
 def cost():
-    steps = tuple(StepCost(m, 10.0 + m, 9.0 + m, 12.0 + m, 10.0 * m, 100.0 + m, 1.0 * m) for m in range(3))
+    steps = tuple(
+        StepCost(
+            copies=m,
+            milliseconds=10.0 + m,
+            low=9.0 + m,
+            high=12.0 + m,
+            best=8.0 + m,
+            more_time=10.0 * m,
+            mebibytes=100.0 + m,
+            more_memory=1.0 * m,
+        )
+        for m in range(3)
+    )
     return Cost(steps, 0.1, 1.0, 10.0, 5, ("emoji",))
 
 

@@ -80,7 +80,7 @@ def learn(
     z: Float[Tensor, "n d"],
     pictures: UInt8[Tensor, "n 3 h w"],
     *,
-    epochs: int = 20,
+    epochs: int = 12,
     batch: int = 64,
     lr: float = 2e-3,
     seed: int = 0,
@@ -117,7 +117,7 @@ def decode(
     *,
     shown: int = 8,
     copies: int = 5,
-    epochs: int = 20,
+    epochs: int = 12,
     seed: int = 0,
     tick: Callable[[float], None] = lambda done: None,
 ) -> Decoded:

@@ -29,7 +29,7 @@ def command(
     pictures: tuple[Path, ...] = (),
     split: Split = "auto",
     side: int = 32,
-    epochs: int = 20,
+    epochs: int = 12,
     shown: int = 8,
     copies: int = 5,
     most: int = 20_000,

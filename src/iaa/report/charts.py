@@ -147,7 +147,10 @@ def cost(
     last = result.steps[-1]
     more = f"{last.more_time:+.0f} % time and {last.more_memory:+.0f} % memory"
     alt = f"Cost of a training step over the number of copies: {last.copies} copies take {more}."
-    words = f"Median of {result.rounds} rounds in turns, with quartiles: {last.copies} copies take {more}."
+    words = (
+        f"Medians and quartiles of {result.rounds} rounds; "
+        f"by quickest steps {last.copies} copies take {more}."
+    )
     titles = {"time": "Time of a step", "memory": "Memory of a step"}
     title = titles[parts[0]] if len(parts) == 1 else "Cost of a training step"
     return Drawing(_name("cost", parts), figure, title, alt, words).at(path)
