@@ -1,9 +1,14 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
+import iaa
 import runs
-from iaa.config import Split
+from iaa.cli import main
+from iaa.config import Network, Split
 from iaa.models import Embedder
 from iaa.train import train
 
@@ -37,3 +42,21 @@ def seen(monkeypatch) -> list[int]:
 
     monkeypatch.setattr(Embedder, "forward", counted)
     return batches
+
+
+@pytest.fixture(scope="package")
+def home(tmp_path_factory) -> Path:
+    """Pictures, a run on them, an embeddings file by a frozen network, and a head trained on that file."""
+    base = tmp_path_factory.mktemp("model")
+    runs.pictures(base / "data")
+    config = runs.tiny(base / "data", base / "runs", epochs=1)
+    train(config, quiet=True)
+    words = ["embed", f"folder:{base / 'data'}", "--out", str(base / "frozen.safetensors"), "--split", "all"]
+    torch.manual_seed(0)
+    weights = iaa.load(base / "runs" / "run-1").network.state_dict()
+    save_file({key: value.contiguous() for key, value in weights.items()}, base / "weights.safetensors")
+    words += ["--model", "convnet", "--size", "16", "--weights", str(base / "weights.safetensors")]
+    assert main([*words, "--workers", "0"]) == 0
+    head = replace(config, data=f"embeddings:{base / 'frozen.safetensors'}", network=Network(dim=4))
+    train(replace(head, run=replace(config.run, name="head")), quiet=True)
+    return base
