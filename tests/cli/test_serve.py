@@ -115,7 +115,7 @@ def test_mistakes_end_in_one_line(tmp_path, words, message, capsys):
 
 
 def test_small_answers_are_sent_at_once():
-    """asyncio turns Nagle's algorithm off for sockets that say they are TCP; else every answer takes 40 ms."""
+    """asyncio turns Nagle's algorithm off for sockets that say they are TCP; else an answer takes 40 ms."""
     from iaa.serve.server import bind
 
     with bind("127.0.0.1", 0) as bound:
