@@ -134,7 +134,7 @@ function showGuess(likely) {
 }
 
 function classButton(label) {
-  const parts = label.split(/(?<=[_./-])/).flatMap((part, place) => (place ? [element("wbr", {}), part] : [part]));
+  const parts = label.split(/(?<=[_/-])/).flatMap((part, place) => (place ? [element("wbr", {}), part] : [part]));
   const button = element("button", { type: "button", class: "label", title: `About the class ${label}` }, ...parts);
   button.addEventListener("click", () => openClass(label));
   return button;
