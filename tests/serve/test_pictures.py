@@ -1,4 +1,5 @@
 import io
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +86,22 @@ def test_a_gallery_too_small_to_learn_from_is_still_shown(tmp_path, sizes):
     about = Catalogue(made).about("0", insights)
     assert about.pictures == sizes[0]
     assert about.spread is None or sizes[0] > 1
+
+
+def test_learning_is_stopped_with_the_server(tmp_path, monkeypatch):
+    gate, began = threading.Event(), threading.Event()
+
+    def slow(*_: object, **__: object) -> None:
+        began.set()
+        assert gate.wait(20)
+
+    monkeypatch.setattr("iaa.serve.insights.open_naming", slow)
+    insights = Insights(gallery([5, 5], tmp_path))
+    assert began.wait(20)
+    assert not insights.stop(0.05)  # it cannot be told to, just now
+    gate.set()
+    assert insights.stop(20)
+    assert insights.classes == {}  # and it has not gone on
 
 
 def test_a_run_on_vectors_can_be_looked_through_without_pictures(tmp_path):
