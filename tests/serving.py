@@ -56,7 +56,6 @@ def served(given: Service, *, hosts: tuple[str, ...] | None = LOOPBACK) -> Itera
     with bind("127.0.0.1", 0) as bound:
         started = threading.Event()
         server = make_server(create_app(given, run="tiny", hosts=hosts), on_start=started.set)
-        server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
         thread = threading.Thread(target=server.run, args=([bound],), daemon=True)
         thread.start()
         try:

@@ -114,6 +114,14 @@ def test_mistakes_end_in_one_line(tmp_path, words, message, capsys):
     assert error.count("\n") == 1
 
 
+def test_small_answers_are_sent_at_once():
+    """asyncio turns Nagle's algorithm off for sockets that say they are TCP; else an answer takes 40 ms."""
+    from iaa.serve.server import bind
+
+    with bind("127.0.0.1", 0) as bound:
+        assert bound.proto == socket.IPPROTO_TCP
+
+
 def test_help_teaches(capsys):
     with pytest.raises(SystemExit):
         main(["serve", "--help"])

@@ -1,5 +1,6 @@
 """``iaa serve``: a page to search a run's pictures with, and the same as an HTTP API."""
 
+import os
 import sys
 import warnings
 import webbrowser
@@ -97,6 +98,8 @@ def command(
         finally:
             service.close()
     print("stopped", flush=True)
+    if not service.insights.stop(timeout=2):
+        os._exit(0)  # a thread that is still inside of torch would end a usual exit with an abort
     return 0
 
 

@@ -50,12 +50,12 @@ class Catalogue:
 
     def shown(self, row: int) -> Shown:
         """A picture as the API names it."""
-        name = self.gallery.data.ids[row]
+        name, here = self.gallery.data.ids[row], self.gallery.picture(row) is not None
         return Shown(
             id=row,
             label=self.gallery.label(row),
             name=name[len(self._base) :] if name.startswith(self._base) else name,
-            picture=f"/api/pictures/{row}?v={self.version}",
+            picture=f"/api/pictures/{row}?v={self.version}" if here else None,
         )
 
     def hit(self, row: int, similarity: float) -> Hit:

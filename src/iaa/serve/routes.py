@@ -1,5 +1,6 @@
 """The API: what may be asked, what is answered, and how every refusal looks."""
 
+import asyncio
 import time
 from typing import Annotated, Any
 
@@ -47,8 +48,8 @@ def add_routes(app: FastAPI, service: Service, run: str) -> None:
         content, began = await picture.read(), time.perf_counter()
         catalogue.rows(label or None)  # a class that is not there is told before anything is computed
         z = await service.embed(content)
-        hits, total = await service.search(z, top=top, label=label or None)
-        likely = await service.likely(z)
+        search = service.search(z, top=top, label=label or None)
+        (hits, total), likely = await asyncio.gather(search, service.likely(z))
         return schemas.Found(results=hits, likely=likely, total=total, milliseconds=_since(began))
 
     @app.get(

@@ -15,7 +15,7 @@ class Shown(BaseModel):
     id: int = Field(description="Its place in the gallery, as long as the server runs.")
     label: str = Field(description="Its class.")
     name: str = Field(description="Its path below the gallery's folder.")
-    picture: str = Field(description="Where to fetch it.")
+    picture: str | None = Field(description="Where to fetch it; null if its file is not here.")
 
 
 class Hit(Shown):

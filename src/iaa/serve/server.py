@@ -30,7 +30,8 @@ def bind(host: str, port: int) -> socket.socket:
         family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError) as error:
         raise ValueError(f"--host {host} is no address of this machine: {error}") from error
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    # told that it is TCP, asyncio sends small answers at once; else each waits 40 ms for an acknowledgement
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if os.name == "posix":  # elsewhere it would let two servers share a port
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -66,6 +66,7 @@ class Service:
 
     def close(self) -> None:
         """Answer what waits and end the threads."""
+        self.insights.stop(0)
         self.batcher.close()
         self._pool.shutdown(wait=True, cancel_futures=True)
 

@@ -7,3 +7,13 @@ export function element(tag, attributes, ...children) {
 }
 export const number = (value) => value.toLocaleString("en-US");
 export const percent = (share) => `${Math.round(100 * share)} %`;
+
+// A gallery picture to click on; its name stands in where the file is not here.
+export function pictureButton(one, title) {
+  const shown = one.picture
+    ? element("img", { src: one.picture, alt: one.label, loading: "lazy", decoding: "async" })
+    : element("span", { class: "absent" }, one.name);
+  const button = element("button", { type: "button", class: "picture", title, "data-label": one.label }, shown);
+  shown.addEventListener("load", () => button.classList.toggle("small", shown.naturalWidth < 120));
+  return button;
+}

@@ -1,6 +1,6 @@
 // The search page. What is shown is a function of the address, save for an uploaded picture, which is kept
 // in memory: so Back, Forward, reload and bookmarks do what they should.
-import { element, number } from "./parts.js";
+import { element, number, pictureButton } from "./parts.js";
 import { showClass } from "./variation.js";
 
 const $ = (id) => document.getElementById(id);
@@ -100,14 +100,19 @@ function showQuery(now) {
     preview.src = URL.createObjectURL(file);
     preview.alt = `Your picture ${file.name}`;
     $("caption").append(file.name || "Pasted picture", element("small", {}, "your picture"));
-  } else if (now.id !== null) {
-    preview.src = `/api/pictures/${encodeURIComponent(now.id)}?side=640`;
-    preview.alt = "The gallery picture searched from";
-  } else preview.removeAttribute("src");
+  } else {
+    preview.hidden = true;
+    preview.removeAttribute("src");
+  }
 }
 
 function showFound(now, found) {
-  if (found.query) $("caption").replaceChildren(classButton(found.query.label), element("small", {}, found.query.name));
+  if (found.query) {
+    $("caption").replaceChildren(classButton(found.query.label), element("small", {}, found.query.name));
+    $("preview").alt = "The gallery picture searched from";
+    if (found.query.picture) $("preview").src = `${found.query.picture}&side=640`;
+    $("preview").hidden = !found.query.picture;
+  }
   const asked = found.milliseconds !== undefined;
   const where = now.only ? ` in ${now.only}` : "";
   $("heading").textContent = asked ? `Most similar${where}` : now.only ? now.only : "Start from any picture";
@@ -129,7 +134,7 @@ function showGuess(likely) {
 }
 
 function classButton(label) {
-  const parts = label.split(/(?<=[_./-])/).flatMap((part, place) => (place ? [element("wbr", {}), part] : [part]));
+  const parts = label.split(/(?<=[_/-])/).flatMap((part, place) => (place ? [element("wbr", {}), part] : [part]));
   const button = element("button", { type: "button", class: "label", title: `About the class ${label}` }, ...parts);
   button.addEventListener("click", () => openClass(label));
   return button;
@@ -140,9 +145,7 @@ function openClass(label) {
 }
 
 function tile(one, own) {
-  const image = element("img", { src: one.picture, alt: one.label, loading: "lazy", decoding: "async" });
-  image.addEventListener("load", () => picture.classList.toggle("small", image.naturalWidth < 120));
-  const picture = element("button", { type: "button", class: "picture", title: `Search from ${one.name}`, "data-label": one.label }, image);
+  const picture = pictureButton(one, `Search from ${one.name}`);
   picture.addEventListener("click", () => go({ id: String(one.id), upload: null, class: null }).then(() => scrollTo({ top: 0 })));
   const about = element("div", { class: "about" }, classButton(one.label));
   if (one.similarity !== undefined && one.similarity !== null) {

@@ -1,5 +1,5 @@
 // What a class looks like and how it varies.
-import { element, number, percent } from "./parts.js";
+import { element, number, percent, pictureButton } from "./parts.js";
 
 export function showClass(place, about, act) {
   place.hidden = !about;
@@ -40,8 +40,7 @@ function numbers(about) {
 
 function strip(about, act) {
   const items = about.examples.map((one) => {
-    const picture = element("button", { type: "button", class: "picture", title: `Search from ${one.name} (${one.similarity.toFixed(2)} to its class)`, "data-label": one.label },
-      element("img", { src: one.picture, alt: one.name, loading: "lazy" }));
+    const picture = pictureButton(one, `Search from ${one.name} (${one.similarity.toFixed(2)} to its class)`);
     picture.addEventListener("click", () => act.search(String(one.id)));
     return element("li", {}, picture);
   });
