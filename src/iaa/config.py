@@ -80,8 +80,8 @@ class Augment:
 
     copies: int = 3
     """Synthetics per original (the paper's M); 0 is the baseline."""
-    strength: float = 0.8
-    """Variance of the noise as a share of the class's (lambda, Eq. 17)."""
+    strength: float = 0.2
+    """Variance of the noise as a share of the class's (lambda, Eq. 17); the paper's presets have theirs."""
     strength_decay: float = 0.0
     """Share of the strength that is lost, little by little, until the last epoch."""
     covariance: Literal["diagonal", "full", "global", "identity"] = "diagonal"
