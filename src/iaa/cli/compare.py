@@ -130,8 +130,13 @@ def _show(comparison: dict[str, Any], home: Path) -> None:
             shown.add_row(*line)
         console.print(shown)
     for note in notes(comparison)[:2]:
-        console.print(note, highlight=False)
-    console.print(f"Written: {home / 'comparison.md'} and comparison.json", highlight=False)
+        console.print(note, highlight=False, markup=False)
+    console.print(
+        f"Written: {home / 'comparison.md'} and comparison.json",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
 
 
 def _tables(comparison: dict[str, Any]) -> Iterator[tuple[str, list[list[str]]]]:

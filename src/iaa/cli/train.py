@@ -112,11 +112,10 @@ def show(folder: Path) -> None:
             table.add_row(f"paper, {', '.join(paper.tables)}", *cells)
         console.print(table)
     if paper and paper.departures:
-        console.print(f"not the paper's recipe: {', '.join(paper.departures)}", highlight=False)
+        console.print(f"not the paper's recipe: {', '.join(paper.departures)}", highlight=False, markup=False)
     minutes = metrics["training_seconds"] / 60
-    console.print(
-        f"epoch {metrics['epoch'] + 1}, {minutes:.1f} minutes of training\n{folder}", highlight=False
-    )
+    words = f"epoch {metrics['epoch'] + 1}, {minutes:.1f} minutes of training\n{folder}"
+    console.print(words, highlight=False, markup=False, soft_wrap=True)  # a path is no markup, and one word
 
 
 def _console() -> Console:
