@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # Threads that wait do not spin: kinder, and quicker on a busy machine.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: help run test check static format clean
+.PHONY: help run test check static format results clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -28,6 +28,10 @@ static: $(READY)
 format: $(READY)  ## rewrite the sources in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+results: $(READY)  ## hours: tune, train and write docs/results.md; CUB=folder or tar file of CUB-200-2011
+	$(BIN)/python benchmarks/tuning.py $(if $(CUB),--cub $(CUB))
+	$(BIN)/python benchmarks/results.py $(if $(CUB),--cub $(CUB))
 
 clean:  ## remove the environment and what the tools left
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -1,0 +1,198 @@
+"""docs/results.md: every number from a command that this script runs.
+
+python benchmarks/results.py [study …] [--cub DIR-OR-TAR] [--jobs 2] [--list] [--write]
+
+Without names, all studies whose outcome is not in docs/results/ yet and whose learning rate and strength have been
+chosen (benchmarks/tuning.py). What was stopped goes on where it was. Runs stay in runs/results/; their tables, the
+numbers of every seed, commit and versions go to docs/results/, from which the page is written (--write does only that).
+"""
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from studies import BENCHES, LOSSES, RUNS, VECTORS, fields_of, parser, prepare
+from surroundings import HERE
+
+from iaa.cli import main as iaa
+
+KEPT = HERE.parent / "docs" / "results"
+PAGE = HERE.parent / "docs" / "results.md"
+TITLES = {
+    "cub-head": "CUB-200-2011, a linear head on a frozen Lite0",
+    "emoji": "emoji, a small network from scratch",
+    "cub": "CUB-200-2011, Lite0 trained whole at 128 px",
+}
+SWEEPS = ("few-estimates", "losses", "components", "generation", "strength", "copies", "neighbors")
+SEEDS = {"cub-head": 10, "emoji": 5, "cub": 3}
+
+
+@dataclass(frozen=True)
+class Study:
+    """One command of iaa, without where it writes to."""
+
+    bench: str
+    words: tuple[str, ...]
+
+
+def studies() -> dict[str, Study]:
+    """All that can be run, cheapest first."""
+    file = HERE / "tuning.json"
+    tuned = json.loads(file.read_text()) if file.exists() else {}
+    found: dict[str, Study] = {}
+    for bench in BENCHES:
+        for loss in LOSSES:
+            if loss in tuned.get(bench, {}):
+                options = [*_options(fields_of(bench, loss) | tuned[bench][loss]["chosen"])]
+                arm = "full: augment.covariance=full" if bench == "cub-head" else ""
+                arm = "no-correction: augment.correction=False" if bench == "emoji" else arm
+                words = ["compare", *options, "--seeds", str(SEEDS[bench]), *(["--arm", arm] if arm else [])]
+                found[f"{bench}-{loss}"] = Study(bench, tuple(words))
+                if bench == "cub-head":
+                    words = ["ablate", "few-samples", *options, "--seeds", "5"]
+                    found[f"{bench}-few-samples-{loss}"] = Study(bench, tuple(words))
+        if bench == "cub-head" and LOSSES[0] in tuned.get(bench, {}):
+            options = [*_options(fields_of(bench, LOSSES[0]) | tuned[bench][LOSSES[0]]["chosen"])]
+            for name in SWEEPS:
+                words = ["ablate", name, *options, "--seeds", "5"]
+                found[f"{bench}-{name}"] = Study(bench, tuple(words))
+    found["cub-correlation"] = Study("cub-head", ("analyze", "correlation", str(VECTORS)))
+    emoji = sorted((RUNS / "emoji-multi_similarity").glob("iaa-seed0-*"))
+    if emoji:
+        found["emoji-correlation"] = Study("emoji", ("analyze", "correlation", str(emoji[0])))
+    return found
+
+
+def _options(fields: dict[str, Any]) -> Iterator[str]:
+    for name, value in fields.items():
+        if isinstance(value, bool):
+            *groups, last = name.replace("_", "-").split(".")
+            yield "--" + ".".join([*groups, last if value else f"no-{last}"])
+        else:
+            yield from (f"--{name.replace('_', '-')}", str(value))
+
+
+def run(name: str, study: Study, jobs: int) -> None:
+    """Carry out one study and keep what it wrote."""
+    out = RUNS / name
+    spread = ["--jobs", str(jobs)] if study.words[0] != "analyze" else []
+    if iaa([*study.words, *spread, "--out", str(out)]):
+        raise SystemExit(f"{name} failed; the same command goes on where it was")
+    KEPT.mkdir(parents=True, exist_ok=True)
+    kinds = {"compare": "comparison", "ablate": "ablation", "analyze": "correlation"}
+    for file in out.glob(f"{kinds[study.words[0]]}.*"):
+        shutil.copy(file, KEPT / f"{name}{file.suffix}")
+
+
+def page(kept: Path = KEPT) -> str:
+    """docs/results.md from the files in docs/results."""
+    text = [INTRODUCTION, *_main(kept)]
+    for bench, title in TITLES.items():
+        sections = [*_sections(kept, bench)]
+        if sections:
+            text += [f"## {title}\n", *sections]
+    coefficients = [*_correlations(kept)]
+    if coefficients:
+        text += ["## Do similar classes vary alike?\n", *coefficients]
+    return "\n".join(text)
+
+
+INTRODUCTION = """# Results
+
+Every number here was written by `make results` (`benchmarks/results.py`) from the files in [results/](results), which hold the
+scores of every seed, the command, the commit and the versions. Baseline and IAA share seeds, and so first weights, batches
+and budget; the last epoch is reported; learning rate (by the baseline) and strength were chosen on held-out training classes
+([tuning.json](../benchmarks/tuning.json)). Percent on unseen classes, mean ± standard deviation over seeds; p of a paired t-test
+over seeds. No study is left out.
+"""
+
+
+def _main(kept: Path) -> Iterator[str]:
+    rows = []
+    for bench in TITLES:
+        for loss in LOSSES:
+            file = kept / f"{bench}-{loss}.json"
+            if not file.exists():
+                continue
+            found = json.loads(file.read_text())
+            summary = found["summary"]["test"]
+            first = next(iter(found["untrained"].values()), {}).get("test", {})
+            cells = [bench, loss, str(len(found["seeds"])), f"{first['R@1']:.2f}" if first else ""]
+            for metric in ("R@1", "MAP@R"):
+                one = summary[metric]["iaa"]
+                gain = one["against_baseline"]
+                cells += [_number(summary[metric]["baseline"]), _number(one), f"{gain['difference']:+.2f}"]
+                cells += ["" if gain["p_t"] is None else f"{gain['p_t']:.3f}"]
+            rows.append(cells)
+    if rows:
+        pair = ["baseline", "IAA", "gain", "p"]
+        head = [
+            "data",
+            "loss",
+            "seeds",
+            "untrained R@1",
+            *(f"R@1 {w}" for w in pair),
+            *(f"MAP@R {w}" for w in pair),
+        ]
+        yield from (_line(head), _line(["---"] * len(head)), *map(_line, rows), "")
+        yield "untrained: vectors as given, or raw pixels where the network starts from nothing.\n"
+
+
+def _sections(kept: Path, bench: str) -> Iterator[str]:
+    for file in sorted(kept.glob(f"{bench}-*.md")):
+        if bench == "cub" and file.stem.startswith("cub-head"):
+            continue
+        title, _, body = file.read_text().partition("\n")
+        yield f"### {file.stem.removeprefix(bench + '-')}: {title.removeprefix('# ')}\n{body}"
+        figure = file.with_suffix(".svg")
+        if figure.exists():
+            yield f"![{file.stem}](results/{figure.name})\n"
+
+
+def _correlations(kept: Path) -> Iterator[str]:
+    for file in sorted(kept.glob("*-correlation.json")):
+        found = json.loads(file.read_text())
+        powers = sorted({one["p"] for one in found["coefficients"]})
+        pairs = list(dict.fromkeys((one["squared"], one["root"]) for one in found["coefficients"]))
+        values = {(one["p"], one["squared"], one["root"]): one["value"] for one in found["coefficients"]}
+        yield f"### {file.stem.removesuffix('-correlation')}\n"
+        yield _line(["mean, covariance", *(f"p = {p:g}" for p in powers)])
+        yield _line(["---"] * (len(powers) + 1))
+        for squared, root in pairs:
+            what = (
+                f"{'squared means' if squared else 'means'}, {'standard deviations' if root else 'variances'}"
+            )
+            yield _line([what, *(f"{values[p, squared, root]:.3f}" for p in powers)])
+        yield f"\n{found['classes']:,} classes. {found['verdict']['text']}\n"
+
+
+def _number(one: dict[str, Any]) -> str:
+    return f"{one['mean']:.2f}" + ("" if one["deviation"] is None else f" ± {one['deviation']:.2f}")
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    known = studies()
+    words = parser(__doc__, known)
+    words.add_argument("--list", action="store_true", help="name all studies, and whether they are done")
+    words.add_argument("--write", action="store_true", help="only write the page")
+    given = words.parse_args()
+    done = {name for name in known if (KEPT / f"{name}.json").exists()}
+    if given.list:
+        print("\n".join(f"{'done' if name in done else '    '}  {name}" for name in known))
+        return
+    for name in () if given.write else given.names or [name for name in known if name not in done]:
+        prepare(known[name].bench, given.cub)
+        run(name, known[name], given.jobs)
+        PAGE.write_text(page())
+    PAGE.write_text(page())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""What the results are made of: three benches, their fixed fields, and where the data comes from."""
+
+import argparse
+import os
+import tarfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from iaa.cli import main as iaa
+
+RUNS = Path("runs") / "results"
+VECTORS = RUNS / "cub-lite0.safetensors"
+LOSSES = ("multi_similarity", "contrastive", "triplet")
+BENCHES: dict[str, dict[str, Any]] = {
+    "cub-head": {"data": f"embeddings:{VECTORS}", "network.dim": 512, "epochs": 15},
+    "emoji": {},
+    "cub": {
+        "data": "cub",
+        "model": "lite0",
+        "images.size": 128,
+        "network.dim": 512,
+        "network.freeze_bn": True,
+        "epochs": 15,
+        "optimizer.head_factor": 10.0,
+    },
+}
+"""Fields that differ from the default of `iaa train`."""
+
+
+def fields_of(bench: str, loss: str) -> dict[str, Any]:
+    """Of one bench with one loss."""
+    where = {"root": str(photos(None))} if bench == "cub" else {}
+    return {**BENCHES[bench], **where, "loss": loss}
+
+
+def prepare(bench: str, cub: str | None) -> None:
+    """Make what a bench needs and is not there yet."""
+    if bench == "cub":
+        photos(cub)
+    if bench == "cub-head" and not VECTORS.exists():
+        VECTORS.parent.mkdir(parents=True, exist_ok=True)
+        words = ["embed", "cub", "--root", str(photos(cub)), "--split", "all", "--out", str(VECTORS)]
+        if iaa(words):
+            raise SystemExit(f"iaa {' '.join(words)} failed")
+
+
+def photos(given: str | None) -> Path:
+    """The folder that holds CUB_200_2011: as given, from a tar file given, or where it was unpacked before."""
+    unpacked = RUNS / "cub"
+    source = Path(given or os.environ.get("CUB") or unpacked).expanduser()
+    if source.is_file() and not (unpacked / "CUB_200_2011").is_dir():
+        unpacked.mkdir(parents=True, exist_ok=True)
+        with tarfile.open(source) as packed:
+            packed.extractall(unpacked, filter="data")
+    found = unpacked if source.is_file() else source
+    if not (found / "CUB_200_2011").is_dir():
+        raise SystemExit(f"no CUB_200_2011 in {found}: give --cub its folder or a tar file of it")
+    return found
+
+
+def parser(teaching: str | None, names: Iterable[str]) -> argparse.ArgumentParser:
+    """Names, where the photos are, and how many runs at a time."""
+    made = argparse.ArgumentParser(description=teaching, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("names", nargs="*", choices=[*names, []], metavar="NAME")
+    made.add_argument("--cub", help="folder that holds CUB_200_2011, or a tar file of it")
+    made.add_argument("--jobs", type=int, default=2, help="runs at a time (2)")
+    return made
