@@ -2,9 +2,10 @@
 
 python benchmarks/results.py [study …] [--cub DIR-OR-TAR] [--jobs 2] [--list] [--write]
 
-Without names, all studies whose outcome is not in docs/results/ yet and whose learning rate and strength have been
-chosen (benchmarks/tuning.py). What was stopped goes on where it was. Runs stay in runs/results/; their tables, the
-numbers of every seed, commit and versions go to docs/results/, from which the page is written (--write does only that).
+Without names, all studies whose outcome is not in docs/results/ yet and whose learning rate and strength
+have been chosen (benchmarks/tuning.py). What was stopped goes on where it was. Runs stay in runs/results/;
+their tables, the numbers of every seed, commit and versions go to docs/results/, from which the page is
+written (--write does only that).
 """
 
 import json
@@ -102,11 +103,12 @@ def page(kept: Path = KEPT) -> str:
 
 INTRODUCTION = """# Results
 
-Every number here was written by `make results` (`benchmarks/results.py`) from the files in [results/](results), which hold the
-scores of every seed, the command, the commit and the versions. Baseline and IAA share seeds, and so first weights, batches
-and budget; the last epoch is reported; learning rate (by the baseline) and strength were chosen on held-out training classes
-([tuning.json](../benchmarks/tuning.json)). Percent on unseen classes, mean ± standard deviation over seeds; p of a paired t-test
-over seeds. No study is left out.
+Every number here was written by `make results` (`benchmarks/results.py`) from the files in
+[results/](results), which hold the scores of every seed, the command, the commit and the versions. Baseline
+and IAA share seeds, and so first weights, batches and budget; the last epoch is reported; learning rate (by
+the baseline) and strength were chosen on held-out training classes
+([tuning.json](../benchmarks/tuning.json)). Percent on unseen classes, mean ± standard deviation over seeds;
+p of a paired t-test over seeds. No study is left out.
 """
 
 

@@ -46,7 +46,7 @@ def prepare(bench: str, cub: str | None) -> None:
 
 
 def photos(given: str | None) -> Path:
-    """The folder that holds CUB_200_2011: as given, from a tar file given, or where it was unpacked before."""
+    """The folder that holds CUB_200_2011: as given, from a tar file, or where it was unpacked before."""
     unpacked = RUNS / "cub"
     source = Path(given or os.environ.get("CUB") or unpacked).expanduser()
     if source.is_file() and not (unpacked / "CUB_200_2011").is_dir():

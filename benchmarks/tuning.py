@@ -1,10 +1,11 @@
-"""Learning rate and strength for the results, chosen on held-out training classes; test classes are not looked at.
+"""Learning rate and strength for the results, chosen on held-out training classes, never on test classes.
 
 python benchmarks/tuning.py [bench …] [--cub DIR-OR-TAR] [--jobs 2]     benches: cub-head emoji cub
 
-First the learning rate, by the baseline alone, then the strength at that rate: as many trials for the baseline as
-for IAA, and in doubt in the baseline's favour. What counts is MAP@R on a third of the training classes after the last
-epoch, averaged over seeds, each of which holds out other classes. Goes on where it was stopped; writes tuning.json.
+First the learning rate, by the baseline alone, then the strength at that rate: as many trials for the
+baseline as for IAA, and in doubt in the baseline's favour. What counts is MAP@R on a third of the training
+classes after the last epoch, averaged over seeds, each of which holds out other classes. Goes on where it
+was stopped; writes tuning.json.
 """
 
 import json
