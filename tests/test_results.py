@@ -1,0 +1,47 @@
+"""The page of results says what the kept files say."""
+
+import json
+
+import results
+
+
+def comparison(difference: float) -> dict[str, object]:
+    def scores(base: float) -> dict[str, object]:
+        gain = {"difference": difference, "deviation": 0.1, "p_t": 0.012, "p_flip": 0.25}
+        one = {"mean": base, "deviation": 0.5, "values": [base]}
+        boosted = {**one, "mean": base + difference, "against_baseline": gain}
+        return {"baseline": one, "iaa": boosted}
+
+    summary = {"test": {"R@1": scores(60.0), "MAP@R": scores(30.0)}}
+    untrained = {"vectors as given": {"test": {"R@1": 51.25}}}
+    return {"summary": summary, "seeds": [0, 1, 2], "untrained": untrained}
+
+
+def test_the_main_table_shows_losses_as_well_as_gains(tmp_path):
+    (tmp_path / "cub-head-triplet.json").write_text(json.dumps(comparison(-1.5)))
+    (tmp_path / "cub-head-triplet.md").write_text("# Heads\n\n| a | b |\n")
+    shown = results.page(tmp_path)
+    row = next(line for line in shown.splitlines() if line.startswith("| cub-head | triplet |"))
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[2:8] == ["3", "51.25", "60.00 ± 0.50", "58.50 ± 0.50", "-1.50", "0.012"]
+    assert "### triplet: Heads" in shown
+
+
+def test_a_head_on_cub_is_not_shown_among_whole_networks(tmp_path):
+    (tmp_path / "cub-head-triplet.md").write_text("# Heads\n\nbody\n")
+    assert results.TITLES["cub"] not in results.page(tmp_path)
+
+
+def test_the_committed_page_is_what_the_script_writes():
+    assert results.PAGE.read_text() == results.page()
+
+
+def test_tuned_fields_become_options(tmp_path, monkeypatch):
+    chosen = {"optimizer.lr": 0.0003, "augment.strength": 0.4}
+    (tmp_path / "tuning.json").write_text(json.dumps({"cub-head": {"triplet": {"chosen": chosen}}}))
+    monkeypatch.setattr(results, "HERE", tmp_path)
+    words = results.studies()["cub-head-triplet"].words
+    assert words[0] == "compare"
+    assert words[words.index("--optimizer.lr") + 1] == "0.0003"
+    assert words[words.index("--augment.strength") + 1] == "0.4"
+    assert "emoji-triplet" not in results.studies()  # not tuned, not run
