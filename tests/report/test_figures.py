@@ -55,7 +55,6 @@ def cost():
             milliseconds=10.0 + m,
             low=9.0 + m,
             high=12.0 + m,
-            best=8.0 + m,
             more_time=10.0 * m,
             mebibytes=100.0 + m,
             more_memory=1.0 * m,

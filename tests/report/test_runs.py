@@ -44,9 +44,7 @@ def test_a_log_without_a_whole_epoch_is_none():
 
 
 def test_costs_are_read_as_they_were_written(tmp_path):
-    cost = Cost(
-        (StepCost(0, 10.0, 9.0, 11.0, 8.0, 0.0, 50.0, 0.0),), 0.1, 1.0, 10.0, 5, ("emoji", "2 threads")
-    )
+    cost = Cost((StepCost(0, 10.0, 9.0, 11.0, 0.0, 50.0, 0.0),), 0.1, 1.0, 10.0, 5, ("emoji", "2 threads"))
     (tmp_path / "cost.json").write_text(json.dumps(plain(cost)))
     assert read_cost(tmp_path / "cost.json") == cost
     (tmp_path / "cost.json").write_text('{"steps": []}')
