@@ -153,3 +153,11 @@ def test_either_a_configuration_or_a_run(tmp_path):
         train()
     with pytest.raises(FileNotFoundError, match="no configuration at"):
         train(resume=tmp_path)
+
+
+def test_few_test_pictures_are_scored_as_far_as_they_go(tmp_path):
+    root = runs.pictures(tmp_path / "pictures", classes=6, each=3)
+    folder = train(runs.tiny(root, tmp_path / "out", epochs=1, split=Split(test_share=0.34)), quiet=True)
+    (found,) = json.loads((folder / "metrics.json").read_text())["test"].values()
+    assert {"R@1", "R@4", "MAP@R"} <= set(found)
+    assert "R@8" not in found  # six pictures: five neighbours

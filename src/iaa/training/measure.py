@@ -56,8 +56,11 @@ def share(task: Task, part: Dataset, *, again: bool = False) -> Batches:
 
 
 def scores(data: Embeddings, ks: tuple[int, ...], split: str = "test") -> dict[str, float]:
-    """R@K, RP and MAP@R in percent, by the roles in the data."""
-    values = evaluate(data, ks=ks, split=split).values()
+    """R@K, RP and MAP@R in percent, by the roles in the data; no K beyond the neighbours there are."""
+    pairs = zip(data.split, data.role, strict=True)
+    found = [role for one, role in pairs if one == split and role != "query"]
+    neighbors = len(found) - ("both" in found)
+    values = evaluate(data, ks=tuple(k for k in ks if k <= max(neighbors, 1)), split=split).values()
     return {name: float(value.mean()) for name, value in values.items()}
 
 
