@@ -98,7 +98,10 @@ def test(z, labels, reference, draws: int) -> dict[str, Any]:
 
     out: dict[str, Any] = {"draws": draws, "cases": CASES, "shots": {}}
     for shots in SHOTS:
-        learnt = {name: calibrate(*reference, shots=shots, **options) for name, options in CASES.items()}
+        learnt = {
+            name: calibrate(*reference, shots=shots, known=len(labels.unique()) // 2, **options)
+            for name, options in CASES.items()
+        }
         generator = torch.Generator().manual_seed(shots)
         found = [trial(z, labels, shots, reference, CASES, generator, learnt) for _ in range(draws)]
         out["shots"][str(shots)] = {

@@ -186,6 +186,14 @@ def test_the_threshold_parts_known_from_unknown_on_classes_it_has_not_seen():
     assert again == found  # seeded
 
 
+def test_among_more_classes_a_stranger_finds_one_to_resemble():
+    z, labels = blobs(classes=200, each=8, dim=8, noise=0.35)
+    few, many = (calibrate(z, labels, shots=3, known=number, how="mean") for number in (5, 100))
+    assert few.auroc > many.auroc + 0.03
+    assert few.score < many.score
+    assert calibrate(z, labels, shots=3, known=999, how="mean") == many  # half of them at most
+
+
 def test_the_threshold_is_the_best_there_is():
     from iaa.retrieval.novelty import _balanced
 

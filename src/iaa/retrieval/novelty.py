@@ -33,27 +33,31 @@ def calibrate(
     labels: Int64[Tensor, " n"],
     *,
     shots: int,
+    known: int | None = None,
     draws: int = DRAWS,
     seed: int = 0,
     **options: Any,
 ) -> Threshold:
     """The threshold that serves queries of known and of unknown classes equally well, on these classes.
 
-    Several times a quarter of the classes is known from ``shots`` pictures each, a quarter is unknown, and
-    the other half is the reference of the ``Identifier``, whose options these are.
+    Several times a quarter of the classes is unknown, ``known`` others (a quarter too if not given, half at
+    most) are known from ``shots`` pictures each, and the rest is the reference of the ``Identifier``, whose
+    options these are. The more classes are known, the likelier a stranger resembles one of them.
     """
     names, member = labels.unique(return_inverse=True)
     if len(names) < 4:
         raise ValueError(f"a threshold needs 4 classes or more to hold some out, got {len(names)}")
+    quarter = len(names) // 4
+    several = max(1, min(quarter if known is None else known, len(names) // 2))
     generator = torch.Generator().manual_seed(seed)
     inside: list[Tensor] = []
     outside: list[Tensor] = []
     for _ in range(draws):
         order = torch.randperm(len(names), generator=generator)
-        known, other = (torch.isin(member, part) for part in order[: len(names) // 2].chunk(2))
-        lends = ~known & ~other
-        taken = draw_shots(member, shots, generator) & known
-        asks = known & ~taken
+        mine, other = (torch.isin(member, part) for part in (order[:several], order[-quarter:]))
+        lends = ~mine & ~other
+        taken = draw_shots(member, shots, generator) & mine
+        asks = mine & ~taken
         if not bool(asks.any()):
             continue
         lenders = z[lends], member[lends]

@@ -76,7 +76,7 @@ def open_naming(gallery: Gallery, *, how: How = "gaussian", own: Gallery | None 
         if len(sizes) < LEAST_CLASSES or int(sizes.max()) < 2:
             continue
         few = max(1, min(shots, int(sizes.median()) // 2))
-        threshold = calibrate(source.data.z[rows], labels, shots=few, how=how)
+        threshold = calibrate(source.data.z[rows], labels, shots=few, known=len(identifier), how=how)
         return Naming(gallery, identifier, threshold, f"{len(sizes):,} {words}")
     return Naming(gallery, identifier, None, "too few classes of two pictures or more to learn it from")
 
