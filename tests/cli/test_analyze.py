@@ -49,6 +49,21 @@ def test_correlation_of_a_file(vectors, tmp_path, capsys):
     table = read(tmp_path / "out", "correlation.csv")
     assert float(table[0]["p = 2"]) == pytest.approx(iaa.spearman(stats))
     assert len(read(tmp_path / "out", "curves.csv")) == 4 * 9
+    page = (tmp_path / "out/correlation.md").read_text()
+    assert f"| squared means, variances | {float(table[0]['p = 1']):.3f} |" in page
+    assert "- Spearman coefficient" in page
+
+
+def test_the_papers_numbers_stand_beside_those_of_its_datasets(vectors, tmp_path, capsys):
+    data = iaa.Embeddings.load(vectors)
+    iaa.Embeddings(data.z, data.labels, split=data.split, meta={"data": "cars"}).save(tmp_path / "cars.npz")
+    assert main(["analyze", "correlation", str(tmp_path / "cars.npz"), "--draws", "9"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    cells = [[cell.strip() for cell in line.split("│")[1:6]] for line in lines]
+    assert ["paper, Table I", "0.910", "0.850", "0.780", "0.740"] in cells
+    told = [row[1:] for row in cells if row[:1] == ["paper, Table VIII"]]
+    assert told[0] == ["0.700", "0.720", "0.710", "-"]
+    assert len(told) == 4
 
 
 def test_the_split_chooses_rows(vectors, capsys):

@@ -22,7 +22,7 @@ class StepCost:
     high: float
     """Third quartile."""
     more_time: float
-    """Over no copies, in percent."""
+    """Over no copies, in percent, quickest step against quickest: what other programs disturbed least."""
     mebibytes: float
     """Most memory that tensors took at once during a step beyond what stands there before it, in MiB."""
     more_memory: float
@@ -37,7 +37,7 @@ class Cost:
     statistics_seconds: float
     """Estimation from embeddings and correction of all classes, once."""
     pass_seconds: float
-    """Embedding the training set for it, once."""
+    """Embedding the training set for it, once; reading pictures is not in it."""
     epoch_seconds: float
     """An epoch of steps with the most copies, for scale."""
     rounds: int
@@ -64,7 +64,7 @@ def measure(
     goes through ``pass_share`` of the training set, and its time is scaled to all of it.
     """
     check_whole("rounds", rounds, least=1)
-    pass_seconds = _seconds(embed, device) / pass_share
+    pass_seconds = min(_seconds(embed, device) for _ in range(3)) / pass_share
     statistics_seconds = min(_seconds(statistics, device) for _ in range(3))
     peaks = {}
     for number in copies:
@@ -88,7 +88,7 @@ def measure(
             milliseconds=middle,
             low=low,
             high=high,
-            more_time=100 * (middle / spans[first][1] - 1),
+            more_time=100 * (min(taken[number]) / min(taken[first]) - 1),
             mebibytes=peaks[number],
             more_memory=100 * (peaks[number] / peaks[first] - 1),
         )

@@ -54,10 +54,8 @@ def judge(
     helps = None if held_out is None else held_out.corrected < (1 - MARGIN) * held_out.own
     rests = [f"Spearman coefficient {coefficient:.2f}, mean over {classes:,} classes (p = 2, Eq. 9-10)."]
     if level != "unknown":
-        rests.append(
-            f"With covariances dealt out to classes at random it is {chance[0]:.2f} ± {chance[1]:.2f} "
-            f"(one-sided p = {p_value:.3g})."
-        )
+        dealt = f"{round(chance[0], 2) + 0.0:.2f} ± {chance[1]:.2f} (one-sided p = {p_value:.3g})"
+        rests.append(f"With covariances dealt out to classes at random it is {dealt}.")
         rests.append(_scale(coefficient, shape))
     rests += _noise(samples)
     if held_out is not None:
@@ -123,7 +121,10 @@ def _scale(coefficient: float, shape: float) -> str:
     told = f"With scale removed (each class's squared mean and variance divided by its sum) it is {shape:.2f}"
     if coefficient >= WEAK and shape < coefficient / 2:
         return f"{told}: most of it is scale, classes with large means having large variances."
-    return f"{told}: that much is not sheer size, through which means and variances can go together."
+    return (
+        f"{told}: that much is not the overall size of a class. A variance that follows the mean in every "
+        "dimension, as behind a ReLU, is still in it."
+    )
 
 
 def _noise(samples: tuple[int, int, int]) -> list[str]:
@@ -134,7 +135,5 @@ def _noise(samples: tuple[int, int, int]) -> list[str]:
     told = f"Classes have {least} to {most} samples, in the middle {median}: "
     told += f"a variance estimated from these is off by about {off:.0f} %"
     if off > 50:
-        return [
-            f"{told}: covariance estimates are mostly noise, which lowers the coefficient whatever the truth."
-        ]
+        return [f"{told} and largely noise, which lowers the coefficient whatever the truth."]
     return [f"{told} (for normal data)."]

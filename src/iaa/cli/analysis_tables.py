@@ -9,6 +9,7 @@ from iaa.analysis.mining import Mining
 from iaa.analysis.similarity import Similarity
 from iaa.analysis.variety import Variety, Weights
 from iaa.cli.sheets import Sheet, Shown
+from iaa.presets.correlations import paper_correlations
 
 PRINTED = 20
 """Rows of a long table that are printed."""
@@ -20,11 +21,15 @@ METRICS = {
 }
 
 
-def correlation(found: Correlation, title: str) -> Shown:
-    """The table of coefficients as in Table VIII, and the verdict."""
-    rows = [
-        [METRICS[pair], *(found.value(p=p, squared=pair[0], root=pair[1]) for p in POWERS)] for pair in PAIRS
-    ]
+def correlation(found: Correlation, title: str, data: str) -> Shown:
+    """The coefficients as in Table VIII, beside the paper's for the same dataset, and the verdict."""
+    rows: list[list[object]] = []
+    told = paper_correlations(data)
+    for pair in PAIRS:
+        rows.append([METRICS[pair], *(found.value(p=p, squared=pair[0], root=pair[1]) for p in POWERS)])
+        for name, table in told.items():
+            if pair in table:
+                rows.append([f"    paper, {name}", *(table[pair].get(p) for p in POWERS)])
     head = ["distances of", *(f"p = {p}" for p in POWERS)]
     formats = dict.fromkeys(head[1:], ".3f")
     sheet = Sheet("correlation", f"Spearman coefficient; {title}", head, rows, formats=formats)
@@ -42,6 +47,8 @@ def correlation(found: Correlation, title: str) -> Shown:
     )
     out = [f"{found.left_out:,} classes with fewer than {found.min_samples} samples are left out."]
     words = [found.verdict.text, *found.verdict.rests_on, *(out if found.left_out else []), *sampled]
+    if told:
+        words.append("The paper's features are those of a GoogLeNet trained on each dataset (Table VIII).")
     return Shown([sheet, curves], words)
 
 
@@ -133,7 +140,7 @@ def mining(found: Sequence[Mining]) -> Shown:
 
 def cost(found: Cost) -> Shown:
     """A row per number of copies."""
-    head = ["M", "ms a step", "quartiles", "more time", "MiB", "more memory"]
+    head = ["M", "ms a step", "quartiles", "more time, %", "MiB", "more memory, %"]
     rows = [
         [
             one.copies,
@@ -145,11 +152,13 @@ def cost(found: Cost) -> Shown:
         ]
         for one in found.steps
     ]
-    formats = {"ms a step": ".1f", "more time": "+.1f", "MiB": ".1f", "more memory": "+.1f"}
+    formats = {"ms a step": ".1f", "MiB": ".1f"}
+    formats |= {"more time, %": "+.1f", "more memory, %": "+.1f"}
     words = [
         f"Statistics: {found.statistics_seconds:.2f} s; the pass before them: {found.pass_seconds:.1f} s; "
         f"an epoch of steps with the most copies: {found.epoch_seconds:.1f} s.",
-        f"Medians of {found.rounds} steps each, taking turns; percent over the first row.",
+        f"Medians of {found.rounds} steps each, taking turns; percent over the first row, of time by "
+        "the quickest step. Where quartiles lie far apart, other programs kept the machine busy.",
         *found.what,
     ]
     return Shown([Sheet("cost", "cost of synthetics", head, rows, None, formats)], words)

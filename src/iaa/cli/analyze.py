@@ -42,7 +42,7 @@ def correlation(
         min_samples: Only classes with so many samples or more.
         draws: Random permutations.
         seed: Of permutations and held-out halves.
-        out: Directory for correlation.csv and correlation.json.
+        out: Directory for correlation.md, .csv and .json, and curves.csv.
         figure: Draw the curves to this file (.svg, .png).
         json: Print JSON instead of tables.
     """
@@ -59,7 +59,12 @@ def correlation(
             **given.correction,
         )
     return finish(
-        "correlation", found, tables.correlation(found, given.title), out=out, figure=figure, json=json
+        "correlation",
+        found,
+        tables.correlation(found, given.title, given.dataset),
+        out=out,
+        figure=figure,
+        json=json,
     )
 
 
@@ -75,7 +80,7 @@ def variety(
     Args:
         source: An embeddings file or a run.
         split: Which classes; auto is those of training, where there are any.
-        out: Directory for variety.csv and variety.json.
+        out: Directory for variety.md, .csv and .json.
         figure: Draw it to this file (.svg, .png).
         json: Print JSON instead of tables.
     """
@@ -101,7 +106,7 @@ def weights(
         falloffs: Values of beta.
         few: Classes of more samples borrow nothing (tau).
         most: Largest n.
-        out: Directory for weights.csv and weights.json.
+        out: Directory for weights.md, .csv and .json.
         figure: Draw the curves to this file (.svg, .png).
         json: Print JSON instead of a table.
     """
@@ -123,7 +128,7 @@ def similarity(
         sources: Embeddings files or runs, side by side.
         split: Which classes; auto is those of testing, where there are any.
         bins: Of the histograms, between a cosine of -1 and 1.
-        out: Directory for similarity.csv and similarity.json.
+        out: Directory for similarity.md, .csv and .json, and histograms.csv.
         figure: Draw the histograms to this file (.svg, .png).
         json: Print JSON instead of a table.
     """
@@ -143,7 +148,7 @@ def mining(runs: Runs, out: Path | None = None, figure: Path | None = None, json
 
     Args:
         runs: Run directories, side by side.
-        out: Directory for mining.csv and mining.json.
+        out: Directory for mining.md, .csv and .json.
         figure: Draw the curves to this file (.svg, .png).
         json: Print JSON instead of a table.
     """
@@ -165,7 +170,7 @@ def cost(
         run: A run directory: its data, network, loss, batch and optimiser are used; it is not changed.
         copies: Numbers of synthetics; the first is what the others are compared with.
         rounds: Steps of each, taking turns.
-        out: Directory for cost.csv and cost.json.
+        out: Directory for cost.md, .csv and .json.
         figure: Draw it to this file (.svg, .png).
         json: Print JSON instead of a table.
     """
@@ -197,7 +202,7 @@ def atlas(
         extremes: Samples named for a class.
         suspects: Likely mislabelled samples listed.
         rows: Rows printed of each table; the files hold all.
-        out: Directory for atlas.csv, suspects.csv and atlas.json.
+        out: Directory for atlas.md, .csv and .json, and suspects.csv.
         json: Print JSON instead of tables.
     """
     given = read_input(source, split)

@@ -26,6 +26,11 @@ class Input:
     correction: dict[str, Any]
 
     @property
+    def dataset(self) -> str:
+        """The name of the data, where the file tells it."""
+        return str(self.data.meta.get("data", ""))
+
+    @property
     def title(self) -> str:
         """What is looked at, in words."""
         rows = "all rows" if self.split == "all" else f"{self.split} classes"

@@ -2,7 +2,7 @@
 
 import importlib
 import json as jsonlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,7 @@ def finish(
         _print(shown)
     if out is not None:
         files = {f"{name}.json": jsonlib.dumps(plain(found), indent=1) + "\n"}
+        files |= {f"{name}.md": _markdown(shown)}
         files |= {f"{sheet.name}.csv": csv_text(sheet.head, sheet.rows) for sheet in shown.sheets}
         for file, text in files.items():
             replace_file(out / file, lambda path, text=text: _write(path, text))  # type: ignore[misc]
@@ -65,6 +66,27 @@ def finish(
     return 0
 
 
+def _markdown(shown: Shown) -> str:
+    """What is printed, as a page."""
+    text = []
+    for sheet in shown.sheets:
+        columns = [place for place, name in enumerate(sheet.head) if name not in sheet.hidden]
+        if sheet.printed == 0 or not sheet.rows:
+            continue
+        text += [f"**{sheet.title}**", ""]
+        text += [_line(sheet.head[place] for place in columns), _line("---" for _ in columns)]
+        text += [
+            _line(_cell(row[place], sheet.formats.get(sheet.head[place], "")) for place in columns)
+            for row in sheet.rows[: sheet.printed]
+        ]
+        text.append("")
+    return "\n".join([*text, *(f"- {words}" for words in shown.words)]) + "\n"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cell.strip().replace('|', chr(92) + '|') for cell in cells)} |"
+
+
 def _print(shown: Shown) -> None:
     console = Console(width=None if Console().is_terminal else 200)
     for sheet in shown.sheets:
@@ -76,7 +98,9 @@ def _print(shown: Shown) -> None:
             right = all(isinstance(row[place], int | float | None) for row in sheet.rows)
             table.add_column(sheet.head[place], justify="right" if right else "left")
         for row in sheet.rows[: sheet.printed]:
-            table.add_row(*(_cell(row[place], sheet.formats.get(sheet.head[place], "")) for place in columns))
+            table.add_row(
+                *(_escaped(row[place], sheet.formats.get(sheet.head[place], "")) for place in columns)
+            )
         console.print(sheet.title, highlight=False, markup=False, style="italic")
         console.print(table)
         left = len(sheet.rows) - len(sheet.rows[: sheet.printed])
@@ -93,7 +117,11 @@ def _cell(value: object, form: str) -> str:
     words = f"{value:{form}}"
     if "/" in words and len(words) > LONG:
         words = f"…{words[1 - LONG :]}"
-    return escape(words)
+    return words
+
+
+def _escaped(value: object, form: str) -> str:
+    return escape(_cell(value, form))
 
 
 def _write(path: Path, text: str) -> None:

@@ -120,7 +120,8 @@ def _few_samples() -> Study:
         ]
         for kind, fields, against in kinds:
             paper = told.get(f"{kind}-{name}", {})
-            arms.append(Arm(f"{kind}-{name}", {**few, **fields}, kind, x, against, paper))
+            series = kind if number else f"{kind}, all"  # no number, so a line of its own across the figure
+            arms.append(Arm(f"{kind}-{name}", {**few, **fields}, series, x, against, paper))
     remarks = (
         TRIPLET,
         "N samples of every class are all there is here, for training and for estimation. The paper trains "
@@ -142,7 +143,8 @@ def _few_estimates() -> Study:
             ("corrected", {"augment.few": ALWAYS}, f"uncorrected-{name}"),
         ):
             paper = told[f"{kind}-{name}"]
-            arms.append(Arm(f"{kind}-{name}", {**few, **fields}, kind, x, against, paper))
+            series = kind if number else f"{kind}, all"  # no number, so a line of its own across the figure
+            arms.append(Arm(f"{kind}-{name}", {**few, **fields}, series, x, against, paper))
     title = "Covariances from N samples of every class, trained on all"
     remarks = (TRIPLET, EVERYONE)
     return Study("few-estimates", title, "Table XI", "samples estimated from, N", tuple(arms), remarks)

@@ -7,11 +7,9 @@ import torch
 
 from iaa.analysis.cost import Cost, measure
 from iaa.config import load_config
+from iaa.data.images import Batch
 from iaa.training import measure as measuring
 from iaa.training.assembly import Task, assemble, launch
-
-SAMPLE = 512
-"""Training samples that the pass for the statistics is timed on; of more, the time is scaled."""
 
 
 def run_cost(
@@ -28,9 +26,8 @@ def run_cost(
     """
     config = load_config(run)
     task = assemble(config, launch(config))
-    pictures, labels, _ = next(iter(task.batches))
+    pictures, labels, rows = next(iter(task.batches))
     images, labels = task.put(pictures), labels.to(task.fabric.device)
-    part = task.train.take(range(min(SAMPLE, len(task.train))))
     augment = task.criterion.augment
     z = torch.randn(len(task.train), augment.dim, device=task.fabric.device)  # any values take as long
     known = z, torch.from_numpy(task.train.labels).to(z.device)
@@ -47,7 +44,7 @@ def run_cost(
         augment.fit(*known).variance.sum().item()
 
     def embed() -> None:
-        measuring.embed(task, task.network, task.source.in_order(part))
+        measuring.embed(task, task.network, [Batch(pictures, labels.cpu(), rows)])
 
     found = measure(
         step,
@@ -56,24 +53,24 @@ def run_cost(
         copies=copies,
         rounds=rounds,
         steps_per_epoch=len(task.sampler),
-        pass_share=len(part) / len(task.train),
+        pass_share=len(labels) / len(task.train),
         device=task.fabric.device.type,
-        what=_what(task, len(labels), len(part), run),
+        what=_what(task, len(labels), run),
         tick=tick,
     )
     return found
 
 
-def _what(task: Task, batch: int, timed: int, run: str | Path) -> list[str]:
+def _what(task: Task, batch: int, run: str | Path) -> list[str]:
     config, device, classes = task.config, task.fabric.device, task.criterion.augment.num_classes
     threads = f", {torch.get_num_threads()} threads" if device.type == "cpu" else ""
-    passed = "" if timed == len(task.train) else f" (timed on {timed:,} of them and scaled)"
     return [
         f"Run {Path(run).resolve().name}: {config.loss} on {config.data}, {task.network.describe()}.",  # type: ignore[operator]
         f"A step: one batch of {batch} samples through network, synthetics, loss, gradients and optimiser; "
         "reading pictures is not counted.",
         f"Statistics: {len(task.train):,} samples of {classes:,} classes in {config.network.dim} dimensions, "
         "estimated and corrected once.",
-        f"The pass before it: {len(task.train):,} samples through the network, reading included{passed}.",
+        f"The pass before it: {len(task.train):,} samples through the network without gradients, timed on "
+        "one batch and scaled; reading is not counted.",
         f"On {device}{threads}, precision {config.precision}. Memory: what a step allocates, at its peak.",
     ]
