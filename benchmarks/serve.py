@@ -15,6 +15,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -73,66 +75,75 @@ class Tally:
 
 
 def main(settings: Settings) -> None:
-    words = [
-        "serve",
-        str(settings.run),
-        "--port",
-        "0",
-        "--no-open",
-        "--max-requests",
-        str(settings.in_flight),
-    ]
-    command = [sys.executable, "-m", "iaa", *words]
+    with served(settings, batch=16) as address:
+        report = asyncio.run(measure(settings, address))
+    with served(settings, batch=1) as address:
+        alone = asyncio.run(steady(settings, address, settings.clients[-2]))
+    together = report["clients"][str(settings.clients[-2])]
+    ratio = together["requests_per_second"] / alone["requests_per_second"]
+    report = {"batches_over_one_by_one": round(ratio, 2), "one_by_one": alone, **report}
+    print(json.dumps(report, indent=2))
+    if settings.out:
+        settings.out.write_text(json.dumps(report, indent=2) + "\n")
+
+
+@contextmanager
+def served(settings: Settings, *, batch: int) -> Iterator[str]:
+    """The address of a server in a process of its own."""
+    words = ["serve", str(settings.run), "--port", "0", "--no-open", "--batch-size", str(batch)]
+    command = [sys.executable, "-m", "iaa", *words, "--max-requests", str(settings.in_flight)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
             found = re.search(r"http://\S+/", server.stdout.readline())
             if not found:
                 raise RuntimeError("the server did not start")
-            report = asyncio.run(measure(settings, found[0]))
+            time.sleep(settings.settle)
+            yield found[0]
         finally:
             server.terminate()
             server.wait(20)
-    print(json.dumps(report, indent=2))
-    if settings.out:
-        settings.out.write_text(json.dumps(report, indent=2) + "\n")
 
 
 async def measure(settings: Settings, address: str) -> dict[str, Any]:
-    names = Embeddings.load(settings.run / "embeddings.safetensors").ids
-    paths = [Path(name) for name in names if Path(name).is_file()]
-    questions = [
-        Question(path.name, request(address, path.read_bytes())) for path in paths[:: len(paths) // 200 or 1]
-    ]
-    host, port = address.removeprefix("http://").rstrip("/").split(":")
-    place = host, int(port)
-
-    def health() -> dict[str, Any]:
-        return dict(httpx.get(f"{address}api/health", timeout=60).json())
-
-    await asyncio.sleep(settings.settle)
+    place, questions = prepared(settings, address)
     await clients(place, questions, 8, 100, settings.seconds)  # everything is loaded and warm
-    steady: dict[str, Any] = {}
-    for number in settings.clients:
-        before, began = health(), time.perf_counter()
-        tally = await clients(place, questions, number, settings.requests, settings.seconds)
-        report, after = tally.report(time.perf_counter() - began), health()
-        batches = after["batches"] - before["batches"]
-        report["pictures_per_batch"] = round((after["embedded"] - before["embedded"]) / max(1, batches), 2)
-        steady[str(number)] = report
+    found = {str(number): await steady(settings, address, number) for number in settings.clients}
     began = time.perf_counter()
     tally = await clients(place, questions, settings.crowd, settings.crowd, settings.seconds)
     crowd = tally.report(time.perf_counter() - began)
-    speeds = [one["requests_per_second"] for one in steady.values()]
+    about = health(address)
     return {
-        "speedup_by_batching": round(max(speeds) / speeds[0], 2),
-        "clients": steady,
+        "clients": found,
         "crowd": {"clients": settings.crowd, "taken_at_one_time": settings.in_flight, **crowd},
-        "gallery": health()["gallery"],
-        "model": health()["model"],
+        "gallery": about["gallery"],
+        "model": about["model"],
         "load_average": round(os.getloadavg()[0], 1),
         **surroundings("torch", "fastapi", "uvicorn", "pillow"),
     }
+
+
+async def steady(settings: Settings, address: str, number: int) -> dict[str, Any]:
+    """What so many clients get, each asking again once it is answered."""
+    place, questions = prepared(settings, address)
+    before, began = health(address), time.perf_counter()
+    tally = await clients(place, questions, number, settings.requests, settings.seconds)
+    report, after = tally.report(time.perf_counter() - began), health(address)
+    batches = after["batches"] - before["batches"]
+    mean = (after["embedded"] - before["embedded"]) / max(1, batches)
+    return report | {"pictures_per_batch": round(mean, 2)}
+
+
+def prepared(settings: Settings, address: str) -> tuple[tuple[str, int], list["Question"]]:
+    """Where to ask, and what: pictures spread over the run's own."""
+    names = Embeddings.load(settings.run / "embeddings.safetensors").ids
+    paths = [Path(name) for name in names if Path(name).is_file()][:: max(1, len(names) // 200)]
+    host, port = address.removeprefix("http://").rstrip("/").split(":")
+    return (host, int(port)), [Question(path.name, request(address, path.read_bytes())) for path in paths]
+
+
+def health(address: str) -> dict[str, Any]:
+    return dict(httpx.get(f"{address}api/health", timeout=60).json())
 
 
 @dataclass(frozen=True)
