@@ -10,15 +10,15 @@ from iaa.errors import unknown
 VERBS: dict[str, str] = {
     "train": "train a model on pictures and measure it on classes it has not seen",
     "compare": "train a baseline and IAA over equal seeds, and test the difference",
+    "ablate": "the paper's ablations and sweeps on any configuration, over equal seeds",
     "data": "check a benchmark against the paper, see what your own data holds",
     "embed": "any network over any dataset to an embeddings file; continues when killed",
-    "serve": "search in the browser: a local page and an HTTP API over a run's pictures",
-    "export": "a run as an ONNX file that embeds alone, or as weights with a model card",
-    "analyze": "correlation, variety, similarity, mining, cost, class atlas, mislabelled samples",
-    "ablate": "the paper's ablations and sweeps on any configuration, over equal seeds",
     "evaluate": "score embeddings: R@K, RP, MAP@R with intervals, comparisons, worst classes",
+    "analyze": "correlation, variety, similarity, mining, cost, class atlas, mislabelled samples",
     "report": "one page about one run or several: scores, pictures found, curves, classes",
     "search": "the pictures most like yours, and which class yours may be, or none",
+    "serve": "search in the browser: a local page and an HTTP API over a run's pictures",
+    "export": "a run as an ONNX file that embeds alone, or as weights with a model card",
 }
 """Verb to what it does. ``iaa.cli.<verb>`` holds ``command`` (a function, or a dict of them) or ``run``."""
 
