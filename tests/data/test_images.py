@@ -230,3 +230,10 @@ def test_real_photos_of_birds(tmp_path):
     batch = next(iter(loader(pictures, workers=0)))
     assert batch.images.shape == (12, 3, 224, 224)
     assert 0.3 < batch.images.std() < 2
+
+
+def test_a_line_of_pixels_does_not_become_a_huge_picture():
+    line = torch.arange(4000, dtype=torch.uint8).expand(3, 1, 4000)
+    prepared = transform(True, size=8, resize=8, aspect="keep").prepare(line)
+    assert prepared.shape == (3, 8, 8 * 16)
+    assert abs(int(prepared[0, 0, 64]) - 4000 // 2 % 256) <= 1  # its middle

@@ -14,6 +14,8 @@ from iaa.errors import unknown
 from iaa.vision import torchvision
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+NARROW = 16
+"""Of a picture longer than this many times its short side only the middle is kept, where aspect is."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +66,20 @@ def transform(
         raise ValueError(f"resize must be at least the crop's size, got resize={resize} and size={size}")
     to = (resize, resize) if aspect == "squeeze" else resize
     scale = v2.Resize(to, interpolation=InterpolationMode(interpolation), antialias=True)
+    if aspect == "keep":
+        scale = v2.Compose([_middle, scale])  # a line of pixels would become gigabytes
     normalise = v2.Normalize([255 * value for value in mean], [255 * value for value in std], inplace=True)
     if train:
         return Transform(scale, partial(_crop_and_flip, size), normalise, 2 * resize)
     return Transform(v2.Compose([scale, v2.CenterCrop(size)]), _same, normalise, 2 * resize)
+
+
+def _middle(picture: Tensor) -> Tensor:
+    """The picture, or its middle if it is very long and narrow."""
+    height, width = picture.shape[1:]
+    most = NARROW * min(height, width)
+    top, left = max(0, height - most) // 2, max(0, width - most) // 2
+    return picture[:, top : top + most, left : left + most]
 
 
 def as_tensor(pixels: npt.NDArray[np.uint8]) -> Tensor:
