@@ -108,18 +108,24 @@ def test_parallel_runs_give_the_same_scores(words, tmp_path):
     assert [row["arm"] for row in together["rows"]] == ["baseline", "strength-0.4"]
 
 
-def test_ctrl_c_ends_runs_in_other_processes_with_a_checkpoint(words, tmp_path):
+def begun_in_other_processes(words, out):
+    """An ablation of runs without end, once two of them have a checkpoint."""
     long = [*words, "--epochs", "100000", "--seeds", "1", "--jobs", "2"]
     heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # even in the background
     program = f"{heed}; import sys; from iaa.cli import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", program, "ablate", "strength", *long]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 120
+    while len(list(out.glob("*/checkpoint.safetensors"))) < 2:
+        assert time.monotonic() < until
+        assert process.poll() is None
+        time.sleep(0.1)
+    return process
+
+
+def test_ctrl_c_ends_runs_in_other_processes_with_a_checkpoint(words, tmp_path):
+    process = begun_in_other_processes(words, tmp_path / "out")
     try:
-        until = time.monotonic() + 120
-        while len(list((tmp_path / "out").glob("*/checkpoint.safetensors"))) < 2:
-            assert time.monotonic() < until
-            assert process.poll() is None
-            time.sleep(0.1)
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=120)
     finally:
@@ -128,6 +134,14 @@ def test_ctrl_c_ends_runs_in_other_processes_with_a_checkpoint(words, tmp_path):
     assert error == f"stopped; the same command continues in {tmp_path / 'out'}\n"
     begun = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert begun == ["baseline-seed0-1", "strength-0.2-seed0-1"]  # and no further one
+
+
+def test_runs_end_with_the_command_that_was_killed(words, tmp_path):
+    process = begun_in_other_processes(words, tmp_path / "out")
+    process.kill()
+    process.communicate(timeout=60)  # its runs write to the same pipe: closed when the last has ended
+    begun = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert begun == ["baseline-seed0-1", "strength-0.2-seed0-1"]
 
 
 def test_a_failing_run_in_another_process_ends_in_one_line(words, capsys):

@@ -3,6 +3,8 @@
 import json
 import multiprocessing
 import os
+import signal
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
@@ -94,7 +96,7 @@ def _side_by_side(plan: list[Planned], jobs: int) -> Iterator[tuple[Planned, Pat
     """Runs in processes of their own, which share the cores; what ends this ends them with a checkpoint."""
     threads = max(1, (os.cpu_count() or 1) // jobs)
     spawn = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(jobs, mp_context=spawn, initializer=_use_threads, initargs=(threads,))
+    pool = ProcessPoolExecutor(jobs, mp_context=spawn, initializer=_begin, initargs=(threads,))
     left = iter(plan)
     try:
         # never more than can be worked on: what waits in the pool's queue would still be begun after a stop
@@ -112,10 +114,20 @@ def _side_by_side(plan: list[Planned], jobs: int) -> Iterator[tuple[Planned, Pat
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _use_threads(threads: int) -> None:
+def _begin(threads: int) -> None:
+    """In a process of runs: its share of the cores, and an ear on the command that began it."""
     import torch
 
     torch.set_num_threads(threads)
+    threading.Thread(target=_follow, daemon=True).start()
+
+
+def _follow() -> None:
+    """When the command is killed, the run ends as well, with a checkpoint: nobody waits for it any more."""
+    command = multiprocessing.parent_process()
+    if command is not None:
+        command.join()
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _train(one: Planned, quiet: bool) -> Path:
@@ -124,7 +136,12 @@ def _train(one: Planned, quiet: bool) -> Path:
 
     keep_freed_memory()
     log_to_stderr(quiet=True)
-    return train(resume=one.folder, quiet=quiet) if one.folder else train(one.config, quiet=quiet)
+    try:
+        return train(resume=one.folder, quiet=quiet) if one.folder else train(one.config, quiet=quiet)
+    finally:
+        command = multiprocessing.parent_process()
+        if command is not None and not command.is_alive():
+            os._exit(1)  # else it would wait for ever for what to do next
 
 
 def _planned(home: Path, config: Config, arm: str, seed: int, first: tuple[str, int]) -> Planned:
