@@ -103,12 +103,12 @@ def page(kept: Path = KEPT) -> str:
 
 INTRODUCTION = """# Results
 
-Every number here was written by `make results` (`benchmarks/results.py`) from the files in
-[results/](results), which hold the scores of every seed, the command, the commit and the versions. Baseline
-and IAA share seeds, and so first weights, batches and budget; the last epoch is reported; learning rate (by
-the baseline) and strength were chosen on held-out training classes
-([tuning.json](../benchmarks/tuning.json)). Percent on unseen classes, mean ± standard deviation over seeds;
-p of a paired t-test over seeds. No study is left out.
+Every number here was written by a command (`make results`, that is `benchmarks/results.py`) from the files
+in [results/](results), which hold the scores of every seed, the command, the commit and the versions.
+Baseline and IAA share seeds, and so first weights, batches and budget; the last epoch is reported. Learning
+rate (by the baseline) and strength are chosen on held-out training classes by `benchmarks/tuning.py`; those
+of the embedded default as [decisions](decisions.md) tell. Percent on unseen classes, mean ± standard
+deviation over seeds; p of a paired t-test over seeds. No study is left out.
 """
 
 

@@ -38,7 +38,6 @@ def train(config: Config | None = None, *, resume: str | Path | None = None, qui
     leads = fabric.is_global_zero
     folder = Path(fabric.broadcast(str(resume or runs.create(config)) if leads else ""))
     position = checkpoint.restore(folder, task) if resume else Position()
-    tell_loggers = attach(config, folder, fabric)
     health, validation, augment = Health(config, tells=leads), _validation(task), task.criterion.augment
     steps, first = len(task.sampler), position.epoch * len(task.sampler) + position.step
     if leads:
@@ -57,6 +56,7 @@ def train(config: Config | None = None, *, resume: str | Path | None = None, qui
     with (
         runs.Log(folder / "log.jsonl" if leads else None, keep=position.log_bytes) as log,
         Interrupts(fabric) as interrupts,
+        attach(config, folder, fabric) as tell_loggers,
         display(steps * config.epochs, done=first, quiet=quiet or not leads) as shown,
     ):
         for epoch in range(position.epoch, config.epochs):  # while not converged

@@ -136,3 +136,13 @@ def test_mistakes_end_in_one_line(capsys, good, tmp_path, words, message):
     assert code == 2
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_names_are_no_markup(tmp_path, capsys):
+    names = {0: "[/]", 1: "[bold]b[/bold]"}
+    data = Embeddings(torch.randn(8, 4), torch.arange(8) % 2, [f"[x]{row}.png" for row in range(8)], names)
+    data.save(tmp_path / "odd.safetensors")
+    assert main(["evaluate", str(tmp_path / "odd.safetensors"), "--per-class", "--ks", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert "[/]" in shown
+    assert "[bold]b[/bold]" in shown

@@ -10,6 +10,7 @@ import pytest
 import runs
 from iaa.cli import main
 from iaa.config import Run, load_config
+from iaa.train import train
 
 
 @pytest.fixture(scope="module")
@@ -111,3 +112,12 @@ def test_ctrl_c_leaves_a_checkpoint_to_go_on_from(data, tmp_path):
     assert run.returncode == 130
     assert error.strip().splitlines()[-1] == f"stopped; go on with `iaa train --resume {tmp_path / 'run-1'}`"
     assert "Traceback" not in error
+
+
+def test_a_finished_run_is_left_as_it_is(tmp_path, capsys):
+    root = runs.pictures(tmp_path / "pictures")
+    folder = train(runs.tiny(root, tmp_path / "out", epochs=1), quiet=True)
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    assert main(["train", "--resume", str(folder)]) == 0
+    assert "this run is finished" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before

@@ -25,12 +25,9 @@ def data():
 
 
 def log(name):
-    lines = [f'{{"epoch": {e}, "step": {s}, "loss": {3 - e}}}' for e in range(2) for s in range(3)]
-    lines += [
-        f'{{"epoch": {e}, "loss": {3 - e}, "val": {{"MAP@R": 20.0, "R@1": 40.0}}, "seconds": 2.0, '
-        '"statistics_seconds": 0.5, "images_per_second": 10.0}'
-        for e in range(2)
-    ]
+    lines = [{"epoch": e, "step": s, "loss": 3 - e} for e in range(2) for s in range(3)]
+    told = {"seconds": 2.0, "statistics_seconds": 0.5, "images_per_second": 10.0}
+    lines += [{"epoch": e, "loss": 3 - e, "val": {"MAP@R": 20.0, "R@1": 40.0}, **told} for e in range(2)]
     return read_log(name, lines)
 
 

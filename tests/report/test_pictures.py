@@ -6,6 +6,7 @@ import pytest
 from PIL import Image
 
 import gallery
+import miniatures
 from iaa.report.pictures import Pictures, sprite
 
 
@@ -64,3 +65,11 @@ def test_a_sheet_holds_every_picture_at_its_place(folder):
     for place, expected in ((0, gallery.colour(0)), (1, (255, 255, 255)), (2, gallery.colour(3))):
         assert np.abs(sheet[5, 10 * place + 5] - expected).max() < 25
     assert sprite(Pictures([folder]), ["missing.png"], side=10) is None
+
+
+def test_data_that_moved_is_found_below_its_new_folder(tmp_path):
+    miniatures.picture(tmp_path / "new" / "k4" / "0.png", seed=1, size=(8, 8))
+    moved = Pictures([tmp_path / "new"])
+    assert moved.path("gone/k4/0.png") == tmp_path / "new" / "k4" / "0.png"
+    assert moved.path("/far/away/gone/k4/0.png#xywh=0,0,4,4") == tmp_path / "new" / "k4" / "0.png"
+    assert moved.path("gone/k5/0.png") is None

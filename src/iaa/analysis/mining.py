@@ -31,8 +31,9 @@ def mining(run: Path) -> Mining:
     if not file.is_file():
         raise FileNotFoundError(f"no log.jsonl in {run}: is it a run directory of `iaa train`?")
     epochs: dict[int, list[dict[str, Any]]] = {}
-    for line in _steps(file):
-        epochs.setdefault(line["epoch"], []).append(line)
+    for line in log_rows(file):
+        if "step" in line:
+            epochs.setdefault(line["epoch"], []).append(line)
     if not epochs:
         raise ValueError(f"{file} holds no training step yet")
     columns = {
@@ -52,8 +53,9 @@ def mining(run: Path) -> Mining:
     )
 
 
-def _steps(file: Path) -> Iterator[dict[str, Any]]:
-    with open(file) as lines:
+def log_rows(file: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a ``log.jsonl``; a last one that is not whole is left out."""
+    with open(file, encoding="utf-8", errors="replace") as lines:
         for number, text in enumerate(lines, 1):
             if not text.endswith("\n"):
                 return  # the run is writing this very line
@@ -61,8 +63,9 @@ def _steps(file: Path) -> Iterator[dict[str, Any]]:
                 line = json.loads(text)
             except json.JSONDecodeError as error:
                 raise ValueError(f"line {number} of {file} is no JSON: {error}") from error
-            if "step" in line:
-                yield line
+            if not isinstance(line, dict) or "epoch" not in line:
+                raise ValueError(f"line {number} of {file} is no row of a run's log: {text.strip()[:60]}")
+            yield line
 
 
 def _mean(steps: list[dict[str, Any]], key: str) -> float | None:

@@ -132,7 +132,8 @@ def _noise(samples: tuple[int, int, int]) -> list[str]:
     if median < 2:
         return []
     off = 100 * math.sqrt(2 / (median - 1))
-    told = f"Classes have {least} to {most} samples, in the middle {median}: "
+    span = f"{least} to {most} samples, in the middle {median}" if least < most else f"{least} samples each"
+    told = f"Classes have {span}: "
     told += f"a variance estimated from these is off by about {off:.0f} %"
     if off > 50:
         return [f"{told} and largely noise, which lowers the coefficient whatever the truth."]

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -168,12 +169,12 @@ def _show_many(console: Console, files: list[dict[str, Any]], drawn: bool) -> No
             else f"{one['value']:.2f} {_span(one['over_classes'])}"
             for one in row["metrics"].values()
         ]
-        table.add_row(Path(row["file"]).name.removeprefix("embeddings-"), *cells)
+        table.add_row(escape(Path(row["file"]).name.removeprefix("embeddings-")), *cells)
     console.print(table)
 
 
 def _show_comparison(console: Console, against: dict[str, Any], row: dict[str, Any]) -> None:
-    title = f"{row['file']} against {against['file']}: {against['test']}"
+    title = escape(f"{row['file']} against {against['file']}: {against['test']}")
     table = Table(
         "metric", "other", "this", "difference", "p by query", "p by class", title=title, title_justify="left"
     )
@@ -194,20 +195,20 @@ def _show_comparison(console: Console, against: dict[str, Any], row: dict[str, A
 def _show_worst(console: Console, row: dict[str, Any]) -> None:
     worst = row["worst_classes"]
     metrics = [name for name in row["metrics"] if name in ("R@1", "RP", "MAP@R")]
-    title = f"worst classes of {row['file']}"
+    title = escape(f"worst classes of {row['file']}")
     table = Table(
         "class", "queries", *metrics, "example", "its nearest", "of class", title=title, title_justify="left"
     )
     for one in worst:
         cells = [f"{one[name]:.1f}" for name in metrics]
-        table.add_row(
-            one["class"], str(one["queries"]), *cells, one["example"], one["nearest"], one["nearest_class"]
-        )
+        names = (escape(one[key]) for key in ("example", "nearest", "nearest_class"))
+        table.add_row(escape(one["class"]), str(one["queries"]), *cells, *names)
     console.print(table)
 
 
 def _title(row: dict[str, Any]) -> str:
-    return f"{row['file']}: {row['queries']} queries of {row['classes']} classes, gallery: {row['gallery']}"
+    told = f"{row['queries']} queries of {row['classes']} classes, gallery: {row['gallery']}"
+    return escape(f"{row['file']}: {told}")
 
 
 def _span(pair: Sequence[float]) -> str:

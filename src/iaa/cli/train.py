@@ -64,6 +64,10 @@ def _train(
         from iaa.training.rehearsal import rehearse
 
         return _show_facts(rehearse(config))
+    if resume is not None and (resume / "metrics.json").is_file():  # the last thing a run writes
+        show(resume)
+        print("this run is finished: nothing was left to do")
+        return 0
     from iaa.train import train
     from iaa.training import together
 

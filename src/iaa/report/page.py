@@ -109,11 +109,17 @@ def _subtitle(every: Sequence[Findings]) -> str:
     scores = next(iter(every[0].scores.values()), None)
     if scores is None:
         return ""
+    if len({_asked(one) for one in every}) > 1:
+        return "These runs were asked different things: their numbers cannot be held against each other."
     trained = (every[0].run.metrics or {}).get("train")
     learned = f"Trained on {trained['classes']:,} classes, " if trained else ""
     asked = f"asked {scores.queries:,} times about {scores.classes:,}{' other' if trained else ''} classes"
     words = f"{learned}{asked}: how often is the nearest of the same class?"
     return words if learned else words[0].upper() + words[1:]
+
+
+def _asked(one: Findings) -> tuple[tuple[str, int, int], ...]:
+    return tuple((part, scores.queries, scores.classes) for part, scores in one.scores.items())
 
 
 def _headline(every: Sequence[Findings]) -> list[tuple[str, str, str]]:
@@ -132,5 +138,5 @@ def _headline(every: Sequence[Findings]) -> list[tuple[str, str, str]]:
     before = [(name, tests[part]["R@1"]) for name, tests in table.items() if not name.startswith("trained")]
     if len(every) == 1 and before:
         name, value = max(before, key=lambda pair: pair[1])
-        rows.append(("R@1 before training", f"{value:.1f} %", name))
+        rows.append((f"R@1 of {name}", f"{value:.1f} %", "before any training"))
     return rows

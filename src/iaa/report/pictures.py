@@ -32,8 +32,9 @@ class Pictures:
 
     def path(self, id: str) -> Path | None:
         """The file of an id, if there is one."""
-        name = _BOX.sub("", id)
-        for file in (Path(name), *(folder / name for folder in self.folders)):
+        name = Path(_BOX.sub("", id))
+        ends = [Path(*name.parts[cut:]) for cut in range(name.is_absolute(), max(1, len(name.parts) - 1))]
+        for file in (name, *(folder / end for folder in self.folders for end in ends)):  # data may have moved
             if file.suffix and file.is_file():
                 return file
         return None

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from iaa.analysis.cost import Cost, StepCost
+from iaa.analysis.mining import log_rows
 from iaa.config import Config, load_config
 
 POINTS = 600
@@ -61,25 +62,23 @@ def read_run(path: str | Path) -> Run:
     tests = dict(sorted(tests.items(), key=lambda pair: order.index(pair[0]) if pair[0] in order else -1))
     config = load_config(path) if (path / "config.json").is_file() else None
     log = path / "log.jsonl"
-    lines = log.read_text().splitlines() if log.is_file() else []
     name = path.resolve().name
     return Run(
         name,
         path,
         tests,
         config,
-        _json(path / "metrics.json"),
-        _json(path / "surroundings.json"),
-        read_log(name, lines) if lines else None,
+        _json(path / "metrics.json", needs=("epoch", "test", "table", "train", "training_seconds")),
+        _json(path / "surroundings.json", needs=("machine", "versions", "commit")),
+        read_log(name, log_rows(log)) if log.is_file() else None,
     )
 
 
-def read_log(name: str, lines: Iterable[str]) -> Log | None:
+def read_log(name: str, lines: Iterable[dict[str, Any]]) -> Log | None:
     """Columns of a log; None if it holds no whole epoch. Of an epoch that was begun twice the last counts."""
     steps: dict[tuple[int, int], float] = {}
     ends: dict[int, dict[str, Any]] = {}
-    for line in lines:
-        row = json.loads(line)
+    for row in lines:
         if "step" in row:
             steps[row["epoch"], row["step"]] = row["loss"]
         elif row.get("loss") is not None:
@@ -119,8 +118,14 @@ def _means(values: list[float], every: int) -> list[float]:
     return [sum(part) / len(part) for part in parts]
 
 
-def _json(path: Path) -> dict[str, Any] | None:
+def _json(path: Path, *, needs: tuple[str, ...]) -> dict[str, Any] | None:
+    """What a run has written; a file that is damaged is named."""
     if not path.is_file():
         return None
-    found: dict[str, Any] = json.loads(path.read_text())
+    try:
+        found = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged, it is no JSON: {error}") from error
+    if not isinstance(found, dict) or not set(needs) <= set(found):
+        raise ValueError(f"{path} is not what `iaa train` writes: it must hold {', '.join(needs)}")
     return found

@@ -31,18 +31,23 @@ def _score_table(every: Sequence[Findings], part: str, *, several: bool) -> Tabl
     told, departing = _paper(here, part, metrics)
     unseen = "classes not seen in training" if all(one.run.metrics for one in here) else "the test classes"
     title = f"Scores on {part if several else unseen}"
-    notes = [_setting(here[0].scores[part]), *_how(every, here), *departing]
+    settings = {one.name: _setting(one.scores[part]) for one in here}
+    differ = len(set(settings.values())) > 1
+    asked = [f"{name}: {words}" for name, words in settings.items()] if differ else [*settings.values()][:1]
+    notes = [*asked, *_how(every, here), *departing]
     return Table(f"{title}, percent", ("", *metrics), (*rows, *told), tuple(notes))
 
 
 def _before(here: Sequence[Findings], part: str, metrics: Sequence[str]) -> list[tuple[Cell, ...]]:
     """What needed no training, once; runs on the same data share it."""
     rows: dict[tuple[str, ...], tuple[Cell, ...]] = {}
+    differ = len({_setting(one.scores[part]) for one in here}) > 1
     for one in here:
         for name, tests in (one.run.metrics or {}).get("table", {}).items():
             if name == "trained" or part not in tests:
                 continue
             words = f"{one.name}, last epoch" if name == "trained, last epoch" and len(here) > 1 else name
+            words = f"{words}, {one.name}" if differ and not name.startswith("trained") else words
             cells = [f"{tests[part][m]:.1f}" if m in tests[part] else "" for m in metrics]
             rows.setdefault((words, *cells), (Cell(words), *map(Cell, cells)))
     return list(rows.values())

@@ -1,7 +1,8 @@
 """A logger beside ``log.jsonl``: TensorBoard where it is installed, others by option."""
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,17 +15,24 @@ if TYPE_CHECKING:
 Tell = Callable[[int, dict[str, Any]], None]
 
 
-def attach(config: Config, folder: Path, fabric: "Fabric") -> Tell:
-    """A function that takes an epoch and its numbers."""
+@contextmanager
+def attach(config: Config, folder: Path, fabric: "Fabric") -> Iterator[Tell]:
+    """Within, a function that takes an epoch and its numbers; however it ends, what is written is closed."""
     logger = _make(config.run.logger, folder) if fabric.is_global_zero else None
     if logger is None:
-        return lambda epoch, values: None
+        yield lambda epoch, values: None
+        return
 
     def tell(epoch: int, values: dict[str, Any]) -> None:
         logger.log_metrics(_flat(values), step=epoch)
         logger.save()
 
-    return tell
+    outcome = "failed"
+    try:
+        yield tell
+        outcome = "success"
+    finally:
+        logger.finalize(outcome)
 
 
 def _make(name: str, folder: Path) -> Any:
