@@ -22,12 +22,15 @@ from iaa.cli import main as iaa
 
 KEPT = HERE.parent / "docs" / "results"
 PAGE = HERE.parent / "docs" / "results.md"
+README = HERE.parent / "README.md"
 TITLES = {
     "cub-head": "CUB-200-2011, a linear head on a frozen Lite0",
     "emoji": "emoji, a small network from scratch",
     "cub": "CUB-200-2011, Lite0 trained whole at 128 px",
 }
 SWEEPS = ("few-estimates", "losses", "components", "generation", "strength", "copies", "neighbors")
+MARKS = "<!-- results -->", "<!-- end of results -->"
+"""Between these in README stands the main table."""
 SEEDS = {"cub-head": 10, "emoji": 5, "cub": 3}
 
 
@@ -112,10 +115,17 @@ deviation over seeds; p of a paired t-test over seeds. No study is left out.
 """
 
 
+def readme(text: str, kept: Path = KEPT) -> str:
+    """README with the main table between its two marks."""
+    before, _, rest = text.partition(MARKS[0])
+    _, _, after = rest.partition(MARKS[1])
+    return f"{before}{MARKS[0]}\n" + "\n".join(_main(kept)) + f"{MARKS[1]}{after}"
+
+
 def _main(kept: Path) -> Iterator[str]:
     rows = []
     for bench in TITLES:
-        for loss in LOSSES:
+        for loss in ("default", *LOSSES):
             file = kept / f"{bench}-{loss}.json"
             if not file.exists():
                 continue
@@ -140,7 +150,8 @@ def _main(kept: Path) -> Iterator[str]:
             *(f"MAP@R {w}" for w in pair),
         ]
         yield from (_line(head), _line(["---"] * len(head)), *map(_line, rows), "")
-        yield "untrained: vectors as given, or raw pixels where the network starts from nothing.\n"
+        yield "untrained: vectors as given, or raw pixels where the network starts from nothing. default: as"
+        yield "`iaa compare emoji` runs it, with multi-similarity.\n"
 
 
 def _sections(kept: Path, bench: str) -> Iterator[str]:
@@ -192,8 +203,13 @@ def main() -> None:
     for name in () if given.write else given.names or [name for name in known if name not in done]:
         prepare(known[name].bench, given.cub)
         run(name, known[name], given.jobs)
-        PAGE.write_text(page())
+        _write()
+    _write()
+
+
+def _write() -> None:
     PAGE.write_text(page())
+    README.write_text(readme(README.read_text()))
 
 
 if __name__ == "__main__":

@@ -32,8 +32,10 @@ def test_a_head_on_cub_is_not_shown_among_whole_networks(tmp_path):
     assert results.TITLES["cub"] not in results.page(tmp_path)
 
 
-def test_the_committed_page_is_what_the_script_writes():
+def test_the_committed_pages_are_what_the_script_writes():
     assert results.PAGE.read_text() == results.page()
+    assert results.README.read_text() == results.readme(results.README.read_text())
+    assert "| emoji | default |" in results.README.read_text()
 
 
 def test_tuned_fields_become_options(tmp_path, monkeypatch):
