@@ -64,7 +64,7 @@ def studies() -> dict[str, Study]:
                 words = ["ablate", name, *options, "--seeds", "5"]
                 found[f"{bench}-{name}"] = Study(bench, tuple(words))
     found["cub-correlation"] = Study("cub-head", ("analyze", "correlation", str(VECTORS)))
-    emoji = sorted((RUNS / "emoji-multi_similarity").glob("iaa-seed0-*"))
+    emoji = sorted(RUNS.glob("emoji-*/iaa-seed0-*"))
     if emoji:
         found["emoji-correlation"] = Study("emoji", ("analyze", "correlation", str(emoji[0])))
     return found

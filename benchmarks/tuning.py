@@ -1,6 +1,6 @@
 """Learning rate and strength for the results, chosen on held-out training classes, never on test classes.
 
-python benchmarks/tuning.py [bench …] [--cub DIR-OR-TAR] [--jobs 2]     benches: cub-head emoji cub
+python benchmarks/tuning.py [bench …] [--losses …] [--cub DIR-OR-TAR] [--jobs 2]   benches: cub-head emoji cub
 
 First the learning rate, by the baseline alone, then the strength at that rate: as many trials for the
 baseline as for IAA, and in doubt in the baseline's favour. What counts is MAP@R on a third of the training
@@ -100,12 +100,14 @@ def tune(bench: str, loss: str, jobs: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    words = parser(__doc__, BENCHES).parse_args()
+    known = parser(__doc__, BENCHES)
+    known.add_argument("--losses", nargs="+", choices=LOSSES, default=LOSSES)
+    words = known.parse_args()
     former = HERE / "tuning.json"
     result = json.loads(former.read_text()) if former.exists() else {}
     for bench in words.names or BENCHES:
         prepare(bench, words.cub)
-        for loss in LOSSES:
+        for loss in words.losses:
             result.setdefault(bench, {})[loss] = tune(bench, loss, words.jobs)
             print(json.dumps({bench: {loss: result[bench][loss]["chosen"]}}))
             write("tuning", result)
