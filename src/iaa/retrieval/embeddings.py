@@ -100,11 +100,15 @@ class Embeddings:
             raise unknown("the file's ending", path.suffix, READERS)
         if not path.is_file():
             raise FileNotFoundError(f"no embeddings file at {path}")
-        found = READERS[path.suffix](path)
         try:
+            found = READERS[path.suffix](path)
             as_vectors(found.z)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
+        except (KeyError, IndexError, TypeError, AttributeError) as error:
+            reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+            raise ValueError(f"{path} is damaged: {reason}") from error
+        except ValueError as error:  # also bad JSON, and bytes that are no UTF-8
+            text = str(error)
+            raise ValueError(text if text.startswith(str(path)) else f"{path}: {text}") from error
         return found
 
 
@@ -182,16 +186,27 @@ def read_safetensors(path: Path) -> Embeddings:
     splits, roles = json.loads(header["splits"]), json.loads(header["roles"])
     names = None
     if "class_labels" in found:
-        names = dict(zip(found["class_labels"].tolist(), _unpack("class_names", found), strict=True))
+        words = _unpack("class_names", found)
+        names = dict(
+            zip(as_labels(found["class_labels"], len(words), "class_labels").tolist(), words, strict=True)
+        )
     return Embeddings(
         found["z"],
-        found["labels"],
+        as_labels(found["labels"], len(found["z"])),
         _unpack("ids", found),
         names,
         [splits[i] for i in found["split"].tolist()],
         [roles[i] for i in found["role"].tolist()],
-        json.loads(header["meta"]),
+        read_object(header["meta"], "meta"),
     )
+
+
+def read_object(text: str | bytes, name: str) -> dict[str, Any]:
+    """JSON that must hold an object."""
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError(f"{name} must be an object, got {found!r}")
+    return found
 
 
 def _pack(name: str, words: Sequence[str]) -> dict[str, Tensor]:
@@ -207,4 +222,6 @@ def _pack(name: str, words: Sequence[str]) -> dict[str, Tensor]:
 
 def _unpack(name: str, tensors: dict[str, Tensor]) -> list[str]:
     joined, ends = tensors[f"{name}.bytes"].numpy().tobytes(), tensors[f"{name}.ends"].tolist()
+    if ends[-1:] != [len(joined)]:
+        raise ValueError(f"{name}.ends must end at the {len(joined)} bytes there are, got {ends[-1:]}")
     return [joined[start:end].decode() for start, end in pairwise(ends)]
