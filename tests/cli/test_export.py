@@ -64,6 +64,19 @@ def test_a_run_that_is_not_whole_is_told(run, tmp_path, missing, capsys):
     assert "nowhere" in capsys.readouterr().err
 
 
+def test_a_folder_as_the_file_is_told_before_anything_is_loaded(tmp_path, capsys):
+    (tmp_path / "m.onnx").mkdir()
+    assert main(["export", str(tmp_path / "nowhere"), "--out", str(tmp_path / "m.onnx")]) == 2
+    assert f"--out must name a .onnx file, got the folder {tmp_path / 'm.onnx'}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["export", "serve"])
+def test_help_calls_the_run_a_run(verb, capsys):
+    with pytest.raises(SystemExit):
+        main([verb, "--help"])
+    assert " RUN" in capsys.readouterr().out.splitlines()[0]
+
+
 def test_an_embeddings_file_is_no_run(run, capsys):
     assert main(["export", str(run / "embeddings.safetensors")]) == 2
     assert capsys.readouterr().err.count("\n") == 1

@@ -1,3 +1,4 @@
+import errno
 import json
 
 import numpy as np
@@ -6,7 +7,7 @@ import torch
 from safetensors import safe_open
 
 import iaa
-from iaa.retrieval.embeddings import Embeddings
+from iaa.retrieval.embeddings import Embeddings, replace_file
 
 
 def example(size=7):
@@ -172,3 +173,22 @@ def test_rows_and_where():
     assert data.where(role="gallery").tolist() == [False, *[True] * 6]
     part = data.rows(data.where(split="val"))
     assert part.ids == ["bilder/größe 1.jpg"]
+
+
+@pytest.mark.parametrize("ending", [".safetensors", ".npz", ".npy", ".parquet"])
+def test_what_the_disk_refuses_is_told_of_the_target(tmp_path, ending):
+    (tmp_path / f"folder{ending}").mkdir()
+    (tmp_path / "file").write_text("mine")
+    for name, reason in ((f"folder{ending}", "Is a directory"), (f"file/x{ending}", "file is no folder")):
+        with pytest.raises(OSError, match=rf"^cannot write {tmp_path / name}: .*{reason}$"):
+            example().save(tmp_path / name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", f"folder{ending}"]
+
+
+def test_a_full_disk_is_told_of_the_target(tmp_path):
+    def full(path):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    with pytest.raises(OSError, match=rf"^cannot write {tmp_path / 'x.html'}: No space left on device$"):
+        replace_file(tmp_path / "x.html", full)
+    assert list(tmp_path.iterdir()) == []

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    run: Annotated[Path, tyro.conf.Positional],
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     gallery: str | None = None,
     host: str = "127.0.0.1",
     port: int = 8000,

@@ -113,16 +113,24 @@ class Embeddings:
 
 
 def replace_file(path: Path, write: Callable[[Path], None]) -> None:
-    """Write beside the target, then rename over it: neither a reader nor a crash is left with half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
-    os.close(handle)
+    """Write beside the target, then rename over it: neither a reader nor a crash is left with half a file.
+
+    What the disk refuses is told of the target, not of the temporary file.
+    """
     try:
-        write(Path(name))
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    finally:
-        Path(name).unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
+        os.close(handle)
+        try:
+            write(Path(name))
+            os.chmod(name, 0o644)
+            os.replace(name, path)
+        finally:
+            Path(name).unlink(missing_ok=True)
+    except FileExistsError as error:
+        raise OSError(f"cannot write {path}: {path.parent} is no folder") from error
+    except OSError as error:
+        raise OSError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, str]) -> None:
@@ -131,14 +139,13 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, str]
     from safetensors.torch import save_file
 
     def write(temporary: Path) -> None:
-        save_file(tensors, temporary, header)
+        try:
+            save_file(tensors, temporary, header)
+        except SafetensorError as error:
+            raise OSError(str(error).removeprefix("Error while serializing: ")) from error
         _sort_header(temporary)
 
-    try:
-        replace_file(path, write)
-    except (OSError, SafetensorError) as error:
-        cause = str(error).removeprefix("Error while serializing: ")
-        raise OSError(f"cannot write {path}: {cause}") from error
+    replace_file(path, write)
 
 
 def _sort_header(path: Path) -> None:
