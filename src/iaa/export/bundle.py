@@ -65,7 +65,7 @@ def read_metrics(run: Path) -> dict[str, Any]:
     file = run / "metrics.json"
     metrics = read_json(file)
     number = (int, float)
-    wanted = {
+    wanted: dict[str, Any] = {
         "test": dict,
         "train": dict,
         "table": dict,
