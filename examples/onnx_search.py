@@ -79,4 +79,4 @@ def main(model: str, folder: str, query: str, top: int = 5) -> None:
 if __name__ == "__main__":
     if len(sys.argv) != 4:
         sys.exit("usage: python onnx_search.py MODEL.onnx FOLDER QUERY.jpg")
-    main(*sys.argv[1:])
+    main(sys.argv[1], sys.argv[2], sys.argv[3])
