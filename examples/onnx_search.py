@@ -27,26 +27,56 @@ def prepare(path: Path, wanted: dict) -> np.ndarray:  # type: ignore[type-arg]
     return np.asarray(image.crop((left, top, left + side, top + side)))
 
 
-def embed(session: onnxruntime.InferenceSession, paths: list[Path], batch: int = 32) -> np.ndarray:
-    """Embeddings of unit length, so that a product is the cosine similarity."""
+def embed(
+    session: onnxruntime.InferenceSession, paths: list[Path], batch: int = 32
+) -> tuple[np.ndarray, list[Path]]:
+    """Embeddings of unit length, so that a product is the cosine similarity, and the pictures they are of."""
     wanted = json.loads(session.get_modelmeta().custom_metadata_map["preprocessing"])
-    found = []
+    found, good, bad = [], [], []
     for start in range(0, len(paths), batch):
-        pixels = np.stack([prepare(path, wanted) for path in paths[start : start + batch]])
-        found.append(session.run(["embedding"], {"pixels": pixels})[0])
+        pixels = []
+        for path in paths[start : start + batch]:
+            try:
+                pixels.append(prepare(path, wanted))
+                good.append(path)
+            except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+                bad.append(f"{path} cannot be read: {error}")
+        if pixels:
+            found.append(session.run(["embedding"], {"pixels": np.stack(pixels)})[0])
+    if not found:
+        sys.exit(bad[0])
+    for line in bad:
+        print(f"left out: {line}", file=sys.stderr)
     z = np.concatenate(found)
-    return np.asarray(z / np.linalg.norm(z, axis=1, keepdims=True))
+    return z / np.linalg.norm(z, axis=1, keepdims=True), good
+
+
+def open_model(model: str) -> onnxruntime.InferenceSession:
+    try:
+        session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime has a class of its own for every cause
+        sys.exit(f"{model} is no ONNX file that can be opened: {' '.join(str(error).split())}")
+    name = session.get_inputs()[0].name
+    if name != "pixels" or "preprocessing" not in session.get_modelmeta().custom_metadata_map:
+        sys.exit(f"{model} takes {name}, not pictures: export a run that was trained on pictures")
+    return session
 
 
 def main(model: str, folder: str, query: str, top: int = 5) -> None:
-    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    session = open_model(model)
     paths = sorted(
         p for p in Path(folder).rglob("*") if p.suffix.lower() in (".jpg", ".jpeg", ".png", ".webp")
     )
-    similarity = embed(session, paths) @ embed(session, [Path(query)])[0]
+    if not paths:
+        sys.exit(f"{folder} holds no pictures" if Path(folder).is_dir() else f"there is no folder {folder}")
+    (asked,), _ = embed(session, [Path(query)])
+    z, paths = embed(session, paths)
+    similarity = z @ asked
     for place in np.argsort(-similarity)[:top]:
         print(f"{similarity[place]:.3f}  {paths[place]}")
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit("usage: python onnx_search.py MODEL.onnx FOLDER QUERY.jpg")
     main(sys.argv[1], sys.argv[2], sys.argv[3])

@@ -33,6 +33,17 @@ def test_what_is_not_given_keeps_its_default(tmp_path):
         ('{"epoch": 3}', "got 'epoch' .did you mean 'epochs'"),
         ('{"augment": {"copy": 3}}', "a field of augment in .*did you mean 'copies'"),
         ('{"optimizer": {"name": "adm"}}', "did you mean 'adam'"),
+        ('{"epochs": "x"}', "^epochs in the configuration must be a whole number, got 'x'$"),
+        ('{"epochs": true}', "epochs in .* must be a whole number, got True"),
+        ('{"epochs": 2.0}', "must be a whole number, got 2.0"),
+        ('{"data": null}', "data in .* must be text, got None"),
+        ('{"model": 3}', "model in .* must be text, got 3"),
+        ('{"batch": {"classes": "3"}}', "classes in batch in .* must be a whole number, got '3'"),
+        ('{"images": {"size": "48"}}', "size in images in .* must be a whole number or null, got '48'"),
+        ('{"network": {"pretrained": 1}}', "must be true or false, got 1"),
+        ('{"network": {"hidden": [7, "a"]}}', "must be a list of whole numbers, got .7, 'a'."),
+        ('{"optimizer": {"lr": false}}', "lr in optimizer in .* must be a number, got False"),
+        ('{"loss_options": {"margin": "a"}}', "must be an object of numbers"),
     ],
 )
 def test_mistakes_in_a_file_are_named(text, message):
@@ -52,6 +63,18 @@ def test_mistakes_in_a_file_are_named(text, message):
 def test_what_cannot_be_run_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         replace(Config(), **changes)
+
+
+def test_whole_numbers_and_nothing_are_good_where_they_may_stand():
+    text = '{"root": null, "images": {"size": null}, "augment": {"few": 40}, "loss_options": {"margin": 1}}'
+    config = Config.from_json(text)
+    assert (config.root, config.images.size, config.augment.few) == (None, None, 40)
+    assert config.loss_options == {"margin": 1}
+
+
+def test_a_folder_that_is_no_run_is_called_so(tmp_path):
+    with pytest.raises(FileNotFoundError, match=f"^{tmp_path} is no run directory: it has no config.json$"):
+        load_config(tmp_path)
 
 
 def test_every_option_of_the_method_can_be_set():

@@ -151,7 +151,7 @@ def test_rates():
 def test_either_a_configuration_or_a_run(tmp_path):
     with pytest.raises(ValueError, match="give either"):
         train()
-    with pytest.raises(FileNotFoundError, match="no configuration at"):
+    with pytest.raises(FileNotFoundError, match="is no run directory"):
         train(resume=tmp_path)
 
 

@@ -1,11 +1,11 @@
 """What a training run is made of: frozen dataclasses, whose defaults are the embedded default."""
 
 import json
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Literal
 
-from iaa.errors import unknown
+from iaa.typed import build
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ class Config:
             given = json.loads(text)
         except json.JSONDecodeError as error:
             raise ValueError(f"{source} is no JSON: {error}") from error
-        made: Config = _build(cls, given, source)
+        made: Config = build(cls, given, source)
         return made
 
 
@@ -248,25 +248,8 @@ def load_config(path: str | Path) -> Config:
     """Read a ``config.json``, or that of a run directory."""
     path = Path(path)
     file = path / "config.json" if path.is_dir() else path
+    if path.is_dir() and not file.is_file():
+        raise FileNotFoundError(f"{path} is no run directory: it has no config.json")
     if not file.is_file():
         raise FileNotFoundError(f"no configuration at {file}")
     return Config.from_json(file.read_text(), source=str(file))
-
-
-def _build(kind: type[Any], given: object, where: str) -> Any:
-    if not isinstance(given, dict):
-        raise ValueError(f"{where} must hold an object, got {given!r}")
-    known = {one.name for one in fields(kind)}
-    for name in given:
-        if name not in known:
-            raise unknown(f"a field of {where}", name, sorted(known))
-    hints = get_type_hints(kind)
-    values = {}
-    for name, value in given.items():
-        if is_dataclass(hints[name]):
-            values[name] = _build(hints[name], value, f"{name} in {where}")
-        elif get_origin(hints[name]) is Literal and value not in get_args(hints[name]):
-            raise unknown(f"{name} in {where}", value, get_args(hints[name]))
-        else:
-            values[name] = tuple(value) if isinstance(value, list) else value
-    return kind(**values)

@@ -1,3 +1,5 @@
+import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -62,6 +64,48 @@ def test_a_run_that_is_not_whole_is_told(run, tmp_path, missing, capsys):
     assert not (part / "model.onnx").exists()
     assert main(["export", str(tmp_path / "nowhere")]) == 2
     assert "nowhere" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("to", ["onnx", "safetensors"])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda metrics: metrics.clear(), "'test' is missing"),
+        (lambda metrics: metrics.pop("train"), "'train' is missing"),
+        (lambda metrics: metrics["train"].clear(), "'samples' of 'train' is missing"),
+        (lambda metrics: metrics.update(epoch="1"), "'epoch' is missing or not"),
+        (lambda metrics: metrics.update(table={"untrained": 3}), "'table' must hold the scores"),
+    ],
+)
+def test_damaged_metrics_are_told_with_the_file(run, tmp_path, to, change, message, capsys):
+    part = tmp_path / "part"
+    shutil.copytree(run, part)
+    metrics = json.loads((run / "metrics.json").read_text())
+    change(metrics)
+    (part / "metrics.json").write_text(json.dumps(metrics))
+    out = tmp_path / ("x.onnx" if to == "onnx" else "x")
+    assert main(["export", str(part), "--to", to, "--out", str(out)]) == 2
+    error = capsys.readouterr().err
+    assert f"{part / 'metrics.json'} is damaged: {message}" in error
+    assert error.count("\n") == 1
+
+
+def test_a_folder_that_was_searched_in_can_be_exported_to_again(run, tmp_path):
+    (tmp_path / "st" / "galleries").mkdir(parents=True)
+    assert main(["export", str(run), "--to", "safetensors", "--out", str(tmp_path / "st")]) == 0
+
+
+def test_a_folder_as_the_file_is_told_before_anything_is_loaded(tmp_path, capsys):
+    (tmp_path / "m.onnx").mkdir()
+    assert main(["export", str(tmp_path / "nowhere"), "--out", str(tmp_path / "m.onnx")]) == 2
+    assert f"--out must name a .onnx file, got the folder {tmp_path / 'm.onnx'}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["export", "serve"])
+def test_help_calls_the_run_a_run(verb, capsys):
+    with pytest.raises(SystemExit):
+        main([verb, "--help"])
+    assert " RUN" in capsys.readouterr().out.splitlines()[0]
 
 
 def test_an_embeddings_file_is_no_run(run, capsys):

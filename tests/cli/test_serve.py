@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -12,6 +13,8 @@ import pytest
 
 import serving
 from iaa.cli import main
+from iaa.serve import app, service
+from iaa.serve.service import Service
 
 
 @pytest.fixture(scope="module")
@@ -102,8 +105,15 @@ def test_a_port_that_is_taken_is_told_before_anything_is_loaded(tmp_path, capsys
     [
         (["--port", "99999"], "--port must lie in [0, 65535], got 99999"),
         (["--host", "no.such.host.invalid"], "is no address of this machine"),
-        (["--max-megabytes", "0"], "upload_bytes must be more than 0"),
-        (["--max-requests", "-1"], "in_flight must be more than 0, got -1"),
+        (["--host", "192.0.2.1"], "--host 192.0.2.1 is no address of this machine (Cannot assign"),
+        (["--max-megabytes", "0"], "--max-megabytes must be more than 0"),
+        (["--max-megabytes", "inf"], "--max-megabytes must be more than 0 and at most 1,000,000, got inf"),
+        (["--max-megabytes", "nan"], "--max-megabytes must be more than 0 and at most 1,000,000, got nan"),
+        (["--max-megapixels", "inf"], "--max-megapixels must be more than 0"),
+        (["--max-seconds", "0"], "--max-seconds must be more than 0"),
+        (["--max-seconds", "nan"], "--max-seconds must be more than 0"),
+        (["--max-requests", "-1"], "--max-requests must be more than 0 and at most 1,000,000, got -1"),
+        (["--batch-size", "0"], "--batch-size must be more than 0"),
         ([], "nowhere"),
     ],
 )
@@ -112,6 +122,31 @@ def test_mistakes_end_in_one_line(tmp_path, words, message, capsys):
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_ctrl_c_while_it_starts_ends_the_threads(run, monkeypatch, capsys):
+    closed = []
+    close = Service.close
+    monkeypatch.setattr(Service, "close", lambda self: (closed.append(self), close(self)))
+    monkeypatch.setattr(app, "create_app", interrupted)
+    monkeypatch.setattr(os, "_exit", sys.exit)  # where a thread is still at work after two seconds
+    with suppress(SystemExit):
+        assert main(["serve", str(run), "--port", "0", "--no-open"]) == 0
+    assert capsys.readouterr().out == "stopped\n"
+    assert len(closed) == 1
+
+
+def test_ctrl_c_within_the_start_of_a_thread_does_not_wait_for_it(run, monkeypatch, capsys):
+    monkeypatch.setattr(service, "Service", interrupted)
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", str(run), "--port", "0", "--no-open"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == "stopped\n"
+
+
+def interrupted(*given, **options):
+    raise KeyboardInterrupt
 
 
 def test_small_answers_are_sent_at_once():

@@ -1,3 +1,4 @@
+import errno
 import json
 
 import numpy as np
@@ -6,7 +7,7 @@ import torch
 from safetensors import safe_open
 
 import iaa
-from iaa.retrieval.embeddings import Embeddings
+from iaa.retrieval.embeddings import Embeddings, replace_file
 
 
 def example(size=7):
@@ -87,6 +88,48 @@ def test_foreign_files(tmp_path):
         Embeddings.load(tmp_path / "alone.npy")
 
 
+@pytest.mark.parametrize(
+    ("tensors", "header", "message"),
+    [
+        ({}, {"meta": None}, "is damaged: it lacks 'meta'"),
+        ({}, {"splits": None}, "is damaged: it lacks 'splits'"),
+        ({}, {"splits": "[]"}, "is damaged: list index out of range"),
+        ({}, {"meta": "{"}, ": Expecting"),
+        ({}, {"meta": "[1]"}, ": meta must be an object"),
+        ({"z": None}, {}, "is damaged: it lacks 'z'"),
+        ({"ids.ends": torch.tensor([0, 5])}, {}, ": ids.ends must end at"),
+        ({"ids.bytes": torch.full((7,), 255).byte(), "ids.ends": torch.arange(8)}, {}, ": 'utf-8' codec"),
+        ({"labels": torch.arange(3)}, {}, ": labels must have shape"),
+        ({"labels": torch.ones(7)}, {}, ": labels must be integers"),
+        ({"class_labels": torch.arange(2)}, {}, ": class_labels must have shape (7,)"),
+    ],
+)
+def test_damage_within_a_file_is_one_line_that_begins_with_its_path(tmp_path, tensors, header, message):
+    from safetensors.torch import load_file, save_file
+
+    path = tmp_path / "x.safetensors"
+    example().save(path)
+    with safe_open(path, "pt") as file:
+        header = {**file.metadata(), **header}
+    found = {**load_file(path), **tensors}
+    save_file(
+        {key: value for key, value in found.items() if value is not None},
+        path,
+        {key: value for key, value in header.items() if value is not None},
+    )
+    with pytest.raises(ValueError, match=r"^\S+x\.safetensors") as told:
+        Embeddings.load(path)
+    assert str(told.value).startswith(f"{path}{'' if message[0] == ':' else ' '}{message}")
+
+
+@pytest.mark.parametrize("notes", [{"meta": "[1]"}, {"meta": "{"}, {"class_names": "[1]"}])
+def test_damage_within_an_npz_file_is_told_with_its_path(tmp_path, notes):
+    path = tmp_path / "x.npz"
+    np.savez(path, z=np.eye(3), labels=np.arange(3), **notes)
+    with pytest.raises(ValueError, match=r"^\S+x\.npz"):
+        Embeddings.load(path)
+
+
 def test_nan_rows_are_named_with_the_file(tmp_path):
     data = example()
     data.z[4, 1] = torch.nan
@@ -130,3 +173,22 @@ def test_rows_and_where():
     assert data.where(role="gallery").tolist() == [False, *[True] * 6]
     part = data.rows(data.where(split="val"))
     assert part.ids == ["bilder/größe 1.jpg"]
+
+
+@pytest.mark.parametrize("ending", [".safetensors", ".npz", ".npy", ".parquet"])
+def test_what_the_disk_refuses_is_told_of_the_target(tmp_path, ending):
+    (tmp_path / f"folder{ending}").mkdir()
+    (tmp_path / "file").write_text("mine")
+    for name, reason in ((f"folder{ending}", "Is a directory"), (f"file/x{ending}", "file is no folder")):
+        with pytest.raises(OSError, match=rf"^cannot write {tmp_path / name}: .*{reason}$"):
+            example().save(tmp_path / name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", f"folder{ending}"]
+
+
+def test_a_full_disk_is_told_of_the_target(tmp_path):
+    def full(path):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    with pytest.raises(OSError, match=rf"^cannot write {tmp_path / 'x.html'}: No space left on device$"):
+        replace_file(tmp_path / "x.html", full)
+    assert list(tmp_path.iterdir()) == []

@@ -139,6 +139,18 @@ def test_the_network_behind_an_embeddings_file(home):
         iaa.load(home / "foreign.safetensors")
 
 
+def test_a_file_that_is_no_model_is_told_what_is_needed(home, run):
+    picture = home / "data" / "c0" / "0.png"
+    with pytest.raises(ValueError, match=r"0\.png: neither a run directory nor an embeddings file") as told:
+        iaa.load(picture)
+    assert "name the run" not in str(told.value)
+    iaa.Gallery.open(iaa.load(run))
+    (kept,) = (run / "galleries").glob("*.safetensors")
+    for file in (run / "config.json", run / "model.safetensors", run / "embeddings.safetensors", kept):
+        with pytest.raises(ValueError, match=rf"^{file}.* \(name the run directory itself: {run}\)$"):
+            iaa.load(file)
+
+
 def test_the_gallery_of_a_head_is_its_vectors_and_takes_pictures_as_well(home, tmp_path):
     run = tmp_path / "run"
     run.mkdir()

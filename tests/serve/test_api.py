@@ -296,6 +296,7 @@ def test_this_machine_is(base, name):
     [
         ({"origin": "http://evil.example"}, 403),
         ({"origin": "null"}, 403),
+        ({"origin": "http://["}, 403),
         ({"sec-fetch-site": "cross-site"}, 403),
         ({"sec-fetch-site": "same-origin", "origin": "http://127.0.0.1:1"}, 200),
         ({}, 200),
@@ -304,6 +305,7 @@ def test_this_machine_is(base, name):
 def test_pages_of_other_sites_may_not_upload(base, photo, headers, status):
     answer = httpx.post(base + "/api/search", files={"picture": photo}, headers=headers, timeout=30)
     assert answer.status_code == status
+    assert ("error" in answer.json()) == (status == 403)
 
 
 @pytest.mark.parametrize(

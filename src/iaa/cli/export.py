@@ -12,7 +12,7 @@ from iaa.search.model import load
 
 
 def command(
-    run: Annotated[Path, tyro.conf.Positional],
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     to: Literal["onnx", "safetensors"] = "onnx",
     out: Path | None = None,
     vectors: bool = False,
@@ -44,6 +44,8 @@ def command(
     target = out or run / "model.onnx"
     if target.suffix != ".onnx":
         raise ValueError(f"--out must name a .onnx file, got {target}")
+    if target.is_dir():
+        raise ValueError(f"--out must name a .onnx file, got the folder {target}")
     for package in ("onnx", "onnxscript", "onnxruntime"):
         need(package, extra="export")
     with console.status("exporting"):

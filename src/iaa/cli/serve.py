@@ -1,5 +1,6 @@
 """``iaa serve``: a page to search a run's pictures with, and the same as an HTTP API."""
 
+import math
 import os
 import sys
 import warnings
@@ -18,9 +19,12 @@ if TYPE_CHECKING:
     from iaa.search.gallery import Gallery
     from iaa.search.model import Model
 
+MOST = 1_000_000
+"""Of any limit: beyond, it was a slip of the keyboard, and would be none."""
+
 
 def command(
-    run: Annotated[Path, tyro.conf.Positional],
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     gallery: str | None = None,
     host: str = "127.0.0.1",
     port: int = 8000,
@@ -61,9 +65,18 @@ def command(
     from iaa.serve.server import address, bind, can_show_pages, is_loopback, make_server
     from iaa.serve.service import Service
 
+    for option, value in (
+        ("--max-megabytes", max_megabytes),
+        ("--max-megapixels", max_megapixels),
+        ("--max-seconds", max_seconds),
+        ("--max-requests", max_requests),
+        ("--batch-size", batch_size),
+    ):
+        if not 0 < value <= MOST:  # also what is no number
+            raise ValueError(f"{option} must be more than 0 and at most {MOST:,}, got {value:g}")
     limits = Limits(
-        upload_bytes=round(max_megabytes * 2**20),
-        pixels=round(max_megapixels * 1e6),
+        upload_bytes=math.ceil(max_megabytes * 2**20),
+        pixels=math.ceil(max_megapixels * 1e6),
         seconds=max_seconds,
         in_flight=max_requests,
         batch=batch_size,
@@ -75,7 +88,6 @@ def command(
         pictures = _gallery(model, str(run) if gallery is None and model.config is None else gallery)
         own = None if gallery is None or model.config is None else _own(model)
         found = None if index == "exact" else Index(pictures.data.z, kind=index)
-        service = Service(model, pictures, own=own, limits=limits, index=found)
         local, place = is_loopback(host), address(bound)
 
         def started() -> None:
@@ -90,15 +102,19 @@ def command(
                 "whoever does sees the gallery's pictures",
                 file=sys.stderr,
             )
-        app = create_app(service, run=model.path.resolve().name, hosts=(*LOOPBACK, host) if local else None)
-        try:
+        hosts = (*LOOPBACK, host) if local else None
+        service = None
+        try:  # from here on threads run, which Ctrl-C must end as well
+            service = Service(model, pictures, own=own, limits=limits, index=found)
+            app = create_app(service, run=model.path.resolve().name, hosts=hosts)
             make_server(app, on_start=started).run([bound])
         except KeyboardInterrupt:  # uvicorn hands it on once everything is closed
             pass
         finally:
-            service.close()
+            if service is not None:
+                service.close()
     print("stopped", flush=True)
-    if not service.insights.stop(timeout=2):
+    if service is None or not service.insights.stop(timeout=2):
         os._exit(0)  # a thread that is still inside of torch would end a usual exit with an abort
     return 0
 

@@ -12,23 +12,25 @@ from iaa.retrieval.embeddings import Embeddings, replace_file, write_tensors
 from iaa.retrieval.evaluation import evaluate
 
 FILES = ("model.safetensors", "config.json", "preprocessing.json", "metrics.json", "README.md")
+KEPT = "galleries"
+"""What `iaa search` keeps in the folder, beside them."""
 
 
 def write_bundle(config: Config, what: Exportable, run: Path, out: Path) -> list[Path]:
     """Write ``FILES`` into the folder ``out``; paths of this machine stay behind."""
-    metrics = read_json(run / "metrics.json")
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"--out must name a folder for safetensors, got the file {out}")
+    known = (*FILES, KEPT)
+    strangers = sorted(file.name for file in out.iterdir() if file.name not in known) if out.exists() else []
+    if strangers:
+        raise ValueError(f"{out} holds other files ({strangers[0]}): name a new folder with --out")
+    metrics = read_metrics(run)
     surroundings = read_json(run / "surroundings.json")
     summaries = _summaries(run, metrics)
     shared = replace(config, data=public_data(config.data), root=None)
     shared = replace(
         shared, network=replace(config.network, weights=None), run=replace(config.run, out="runs")
     )
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"--out must name a folder for safetensors, got the file {out}")
-    strangers = sorted(file.name for file in out.iterdir() if file.name not in FILES) if out.exists() else []
-    if strangers:
-        raise ValueError(f"{out} holds other files ({strangers[0]}): name a new folder with --out")
-    out.mkdir(parents=True, exist_ok=True)
     tensors = {key: value.detach().cpu().contiguous() for key, value in what.network.state_dict().items()}
     write_tensors(out / "model.safetensors", tensors, {"format": "pt"})
     text = card(shared, what, name=run.name, metrics=metrics, summaries=summaries, surroundings=surroundings)
@@ -56,6 +58,35 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{path} must hold an object, got {type(content).__name__}")
     return content
+
+
+def read_metrics(run: Path) -> dict[str, Any]:
+    """The run's ``metrics.json``, which must hold all that a card tells."""
+    file = run / "metrics.json"
+    metrics = read_json(file)
+    number = (int, float)
+    wanted: dict[str, Any] = {
+        "test": dict,
+        "train": dict,
+        "table": dict,
+        "epoch": int,
+        "training_seconds": number,
+        "select": str,
+    }
+    for name, kind in wanted.items():
+        if not isinstance(metrics.get(name), kind):
+            raise ValueError(f"{file} is damaged: {name!r} is missing or not what a finished run writes")
+    for name in ("samples", "classes"):
+        if not isinstance(metrics["train"].get(name), int):
+            raise ValueError(f"{file} is damaged: {name!r} of 'train' is missing or no whole number")
+    for part, scores in metrics["test"].items():
+        rows = [scores, *(row.get(part) for row in metrics["table"].values() if isinstance(row, dict))]
+        same = len(rows) == 1 + len(metrics["table"]) and isinstance(scores, dict)
+        if not same or not all(isinstance(row, dict) and row.keys() >= scores.keys() for row in rows):
+            raise ValueError(
+                f"{file} is damaged: 'table' must hold the scores that 'test' holds for {part!r}"
+            )
+    return metrics
 
 
 def _summaries(run: Path, metrics: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from iaa import __version__
 from iaa.config import Config
-from iaa.export.bundle import read_json, write_bundle
+from iaa.export.bundle import read_metrics, write_bundle
 from iaa.export.card import public_data
 from iaa.export.check import Agreement, agreement, samples
 from iaa.export.graph import Exportable, write_graph
@@ -66,6 +66,6 @@ def _about(model: Model, config: Config) -> dict[str, Any]:
         "loss": config.loss,
         "dim": model.dim,
         "similarity": "cosine",
-        "test": read_json(model.path / "metrics.json")["test"],
+        "test": read_metrics(model.path)["test"],
         "iaa": __version__,
     }

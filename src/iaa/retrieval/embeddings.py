@@ -100,25 +100,37 @@ class Embeddings:
             raise unknown("the file's ending", path.suffix, READERS)
         if not path.is_file():
             raise FileNotFoundError(f"no embeddings file at {path}")
-        found = READERS[path.suffix](path)
         try:
+            found = READERS[path.suffix](path)
             as_vectors(found.z)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
+        except (KeyError, IndexError, TypeError, AttributeError) as error:
+            reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+            raise ValueError(f"{path} is damaged: {reason}") from error
+        except ValueError as error:  # also bad JSON, and bytes that are no UTF-8
+            text = str(error)
+            raise ValueError(text if text.startswith(str(path)) else f"{path}: {text}") from error
         return found
 
 
 def replace_file(path: Path, write: Callable[[Path], None]) -> None:
-    """Write beside the target, then rename over it: neither a reader nor a crash is left with half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
-    os.close(handle)
+    """Write beside the target, then rename over it: neither a reader nor a crash is left with half a file.
+
+    What the disk refuses is told of the target, not of the temporary file.
+    """
     try:
-        write(Path(name))
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    finally:
-        Path(name).unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
+        os.close(handle)
+        try:
+            write(Path(name))
+            os.chmod(name, 0o644)
+            os.replace(name, path)
+        finally:
+            Path(name).unlink(missing_ok=True)
+    except FileExistsError as error:
+        raise OSError(f"cannot write {path}: {path.parent} is no folder") from error
+    except OSError as error:
+        raise OSError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, str]) -> None:
@@ -127,14 +139,13 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, str]
     from safetensors.torch import save_file
 
     def write(temporary: Path) -> None:
-        save_file(tensors, temporary, header)
+        try:
+            save_file(tensors, temporary, header)
+        except SafetensorError as error:
+            raise OSError(str(error).removeprefix("Error while serializing: ")) from error
         _sort_header(temporary)
 
-    try:
-        replace_file(path, write)
-    except (OSError, SafetensorError) as error:
-        cause = str(error).removeprefix("Error while serializing: ")
-        raise OSError(f"cannot write {path}: {cause}") from error
+    replace_file(path, write)
 
 
 def _sort_header(path: Path) -> None:
@@ -182,16 +193,27 @@ def read_safetensors(path: Path) -> Embeddings:
     splits, roles = json.loads(header["splits"]), json.loads(header["roles"])
     names = None
     if "class_labels" in found:
-        names = dict(zip(found["class_labels"].tolist(), _unpack("class_names", found), strict=True))
+        words = _unpack("class_names", found)
+        names = dict(
+            zip(as_labels(found["class_labels"], len(words), "class_labels").tolist(), words, strict=True)
+        )
     return Embeddings(
         found["z"],
-        found["labels"],
+        as_labels(found["labels"], len(found["z"])),
         _unpack("ids", found),
         names,
         [splits[i] for i in found["split"].tolist()],
         [roles[i] for i in found["role"].tolist()],
-        json.loads(header["meta"]),
+        read_object(header["meta"], "meta"),
     )
+
+
+def read_object(text: str | bytes, name: str) -> dict[str, Any]:
+    """JSON that must hold an object."""
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError(f"{name} must be an object, got {found!r}")
+    return found
 
 
 def _pack(name: str, words: Sequence[str]) -> dict[str, Tensor]:
@@ -207,4 +229,6 @@ def _pack(name: str, words: Sequence[str]) -> dict[str, Tensor]:
 
 def _unpack(name: str, tensors: dict[str, Tensor]) -> list[str]:
     joined, ends = tensors[f"{name}.bytes"].numpy().tobytes(), tensors[f"{name}.ends"].tolist()
+    if ends[-1:] != [len(joined)]:
+        raise ValueError(f"{name}.ends must end at the {len(joined)} bytes there are, got {ends[-1:]}")
     return [joined[start:end].decode() for start, end in pairwise(ends)]

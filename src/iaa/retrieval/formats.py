@@ -11,7 +11,13 @@ import numpy as np
 import torch
 
 from iaa.errors import need
-from iaa.retrieval.embeddings import Embeddings, read_safetensors, replace_file, write_safetensors
+from iaa.retrieval.embeddings import (
+    Embeddings,
+    read_object,
+    read_safetensors,
+    replace_file,
+    write_safetensors,
+)
 
 
 def write_npz(data: Embeddings, path: Path) -> None:
@@ -36,7 +42,7 @@ def read_npz(path: Path) -> Embeddings:
     except (zipfile.BadZipFile, EOFError, OSError, AttributeError, ValueError) as error:
         raise ValueError(f"{path} is cut short, holds pickled objects, or is no npz file: {error}") from error
     strings = {name: found[name].astype(str).tolist() for name in ("ids", "split", "role") if name in found}
-    notes = {name: json.loads(str(found[name])) for name in ("class_names", "meta") if name in found}
+    notes = {name: read_object(str(found[name]), name) for name in ("class_names", "meta") if name in found}
     return _assemble(path, found.get("z"), found.get("labels"), strings, **notes)
 
 
@@ -111,7 +117,7 @@ def read_parquet(path: Path) -> Embeddings:
     if len(table) == 0 or len(z) % len(table) or lists.null_count:
         raise ValueError(f"{path}: the lists in 'embedding' must have one length in every row")
     meta = (table.schema.metadata or {}).get(b"meta", b"{}")
-    return _from_columns(path, np.array(z).reshape(len(table), -1), columns, json.loads(meta))
+    return _from_columns(path, np.array(z).reshape(len(table), -1), columns, read_object(meta, "meta"))
 
 
 def _from_columns(

@@ -50,10 +50,7 @@ class Parts:
                 f"{self.folder} holds unfinished work of another kind ({differences(found, config)}): "
                 "finish that one, or add --restart to throw it away"
             )
-        try:
-            replace_file(file, lambda temporary: _write(temporary, json.dumps(config, indent=1)))
-        except OSError as error:
-            raise OSError(f"cannot write {file}: {error.strerror}") from error
+        replace_file(file, lambda temporary: _write(temporary, json.dumps(config, indent=1)))
 
     @property
     def done(self) -> int:

@@ -21,7 +21,8 @@ from iaa.models import Embedder, Preprocessing
 from iaa.models.projection import Projection
 from iaa.provenance import weights_hash
 from iaa.retrieval.embeddings import Embeddings
-from iaa.search.origin import embedder_of, network_behind, projection_of
+from iaa.retrieval.formats import READERS
+from iaa.search.origin import embedder_of, network_behind, projection_of, run_around
 
 SEVERAL = 512
 """Paths from which on worker processes read them."""
@@ -136,11 +137,15 @@ def load(path: str | Path, *, device: str = "auto") -> Model:
     """
     path, where = Path(path).expanduser(), resolve_device(device)
     if path.is_file():
+        run = run_around(path)
         try:
+            if path.suffix not in READERS:
+                raise ValueError(f"neither a run directory nor an embeddings file ({', '.join(READERS)})")
             network = network_behind(Embeddings.load(path).meta).to(where).eval()
         except ValueError as error:
-            text = str(error)
-            raise ValueError(text if str(path) in text else f"{path}: {text}") from error
+            text = str(error) if str(path) in str(error) else f"{path}: {error}"
+            hint = "" if run is None else f" (name the run directory itself: {run})"
+            raise ValueError(text + hint) from error
         return Model(path, None, network.dim, network, None, network.preprocessing, where)
     if not path.is_dir():
         raise FileNotFoundError(f"there is no run and no embeddings file at {path}")

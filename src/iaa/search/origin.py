@@ -61,6 +61,14 @@ def network_behind(meta: dict[str, Any]) -> Embedder:
     raise ValueError(f"the weights of {name} that made it ({source}) are not here any more, or have changed")
 
 
+def run_around(file: Path) -> Path | None:
+    """The run directory in which a file lies, or in whose folder of galleries."""
+    for folder in (file.parent, file.parent.parent):
+        if (folder / "config.json").is_file() and (folder / MODEL).is_file():
+            return folder
+    return None
+
+
 def fill(network: nn.Module, path: Path, state: dict[str, Any]) -> None:
     """Load all weights of a file, which must be exactly those of the network."""
     own = network.state_dict()

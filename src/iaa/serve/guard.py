@@ -98,7 +98,7 @@ class Guard:
             raise Refused(421, f"this server does not answer to the name {host[:100]!r}")
         site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
         foreign = site in ("cross-site", "same-site") or (
-            site is None and origin is not None and urlsplit(origin).netloc.lower() != host.lower()
+            site is None and origin is not None and _place(origin) != host.lower()
         )
         if scope["method"] not in ("GET", "HEAD") and foreign:
             raise Refused(403, "pages of other sites may not send requests here")
@@ -146,6 +146,14 @@ async def answer(send: Any, error: HTTPException) -> None:
 
 def _too_large(limit: int) -> str:
     return f"the upload is larger than {limit / 2**20:.2g} MB"
+
+
+def _place(origin: str) -> str:
+    """Host and port of an origin; nothing for what is none."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
 
 
 def _name(host: str) -> str:

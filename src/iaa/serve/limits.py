@@ -1,5 +1,6 @@
 """How much a request may cost."""
 
+import math
 from dataclasses import dataclass
 
 
@@ -21,5 +22,5 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if value < 0 or (value == 0 and name != "gather_seconds"):
-                raise ValueError(f"{name} must be more than 0, got {value}")
+            if not 0 <= value < math.inf or (value == 0 and name != "gather_seconds"):
+                raise ValueError(f"{name} must be more than 0 and finite, got {value}")

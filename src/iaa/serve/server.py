@@ -1,5 +1,6 @@
 """A server on a socket: bound before anything is told, stopped by Ctrl-C without a word too many."""
 
+import errno
 import ipaddress
 import os
 import socket
@@ -9,8 +10,12 @@ from typing import Any
 
 import uvicorn
 
+from iaa.serve.patience import protocol
+
 CONNECTIONS = 512
 """Open at one time; a page has six, a phone's as well."""
+HEADER_SECONDS = 10.0
+"""From a connection, or the first byte of its next request, until all headers are there."""
 STOP_SECONDS = 5
 
 
@@ -39,6 +44,8 @@ def bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         bound.close()
         reason = error.strerror or str(error)
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise ValueError(f"--host {host} is no address of this machine ({reason})") from error
         raise ValueError(f"cannot listen at {host}:{port} ({reason}): --port 0 takes a free one") from error
     return bound
 
@@ -51,7 +58,13 @@ def address(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 
-def make_server(app: Any, *, on_start: Callable[[], None] = lambda: None) -> "uvicorn.Server":
+def make_server(
+    app: Any,
+    *,
+    on_start: Callable[[], None] = lambda: None,
+    header_seconds: float = HEADER_SECONDS,
+    connections: int = CONNECTIONS,
+) -> "uvicorn.Server":
     """A uvicorn server without access log, that calls ``on_start`` once it answers."""
 
     class Server(uvicorn.Server):
@@ -67,7 +80,7 @@ def make_server(app: Any, *, on_start: Callable[[], None] = lambda: None) -> "uv
         proxy_headers=False,
         ws="none",
         lifespan="on",
-        limit_concurrency=CONNECTIONS,
+        http=protocol(seconds=header_seconds, connections=connections),
         timeout_graceful_shutdown=STOP_SECONDS,
         timeout_keep_alive=30,
     )

@@ -1,0 +1,52 @@
+"""How long a connection may take to say what it wants, and how many there may be."""
+
+import asyncio
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from iaa.serve.guard import Refused, answer
+
+
+def protocol(*, seconds: float, connections: int) -> type[H11Protocol]:
+    """uvicorn's HTTP, which closes a connection whose headers are not whole within ``seconds``.
+
+    Without it, sockets that send half a request would hold all ``connections`` for ever.
+    """
+
+    class Patient(H11Protocol):
+        waiting: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._watch()
+
+        def data_received(self, data: bytes) -> None:
+            full = len(self.connections) >= connections
+            self.app = _refuse if full else self.config.loaded_app
+            super().data_received(data)
+            self._watch()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._calm()
+            super().connection_lost(exc)
+
+        def _watch(self) -> None:
+            if self.conn.their_state is not h11.IDLE:  # the headers are there: the guard has its own clock
+                self._calm()
+            elif self.waiting is None:
+                self.waiting = self.loop.call_later(seconds, self.transport.close)
+
+        def _calm(self) -> None:
+            if self.waiting is not None:
+                self.waiting.cancel()
+                self.waiting = None
+
+    return Patient
+
+
+async def _refuse(scope: Any, receive: Any, send: Any) -> None:
+    error = Refused(503, "too many connections are open: try again in a moment")
+    error.headers = {**(error.headers or {}), "Connection": "close"}
+    await answer(send, error)

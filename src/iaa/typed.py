@@ -1,0 +1,58 @@
+"""Dataclasses from parsed JSON, every value checked against its type hint."""
+
+from dataclasses import fields, is_dataclass
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from iaa.errors import unknown
+
+_WORDS = {int: "whole number", float: "number", bool: "true or false", str: "text", type(None): "null"}
+
+
+def build(kind: type[Any], given: object, where: str) -> Any:
+    """An instance of a dataclass; one line names the field that is unknown or of another type."""
+    if not isinstance(given, dict):
+        raise ValueError(f"{where} must hold an object, got {given!r}")
+    known = {one.name for one in fields(kind)}
+    for name in given:
+        if name not in known:
+            raise unknown(f"a field of {where}", name, sorted(known))
+    hints = get_type_hints(kind)
+    values = {}
+    for name, value in given.items():
+        hint = hints[name]
+        if is_dataclass(hint):
+            values[name] = build(hint, value, f"{name} in {where}")  # type: ignore[arg-type]
+        elif get_origin(hint) is Literal and value not in get_args(hint):
+            raise unknown(f"{name} in {where}", value, get_args(hint))
+        elif not _fits(value, hint):
+            raise ValueError(f"{name} in {where} must be {_words(hint)}, got {value!r}")
+        else:
+            values[name] = tuple(value) if isinstance(value, list) else value
+    return kind(**values)
+
+
+def _fits(value: object, hint: Any) -> bool:
+    kind, inner = get_origin(hint), get_args(hint)
+    if kind is Literal:
+        return value in inner
+    if kind is UnionType:
+        return any(_fits(value, one) for one in inner)
+    if kind is tuple:
+        return isinstance(value, list) and all(_fits(one, inner[0]) for one in value)
+    if kind is dict:
+        return isinstance(value, dict) and all(_fits(one, inner[1]) for one in value.values())
+    if hint is float:
+        return type(value) in (int, float)
+    return type(value) is hint  # not isinstance: True is no whole number
+
+
+def _words(hint: Any) -> str:
+    kind, inner = get_origin(hint), get_args(hint)
+    if kind is UnionType:
+        return " or ".join(_words(one) for one in inner)
+    if kind is tuple:
+        return f"a list of {_WORDS[inner[0]]}s"
+    if kind is dict:
+        return f"an object of {_WORDS[inner[1]]}s"
+    return f"a {_WORDS[hint]}" if hint in (int, float) else _WORDS[hint]

@@ -1,0 +1,102 @@
+"""Connections that say nothing, or not all, do not stay."""
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from iaa.serve.server import bind, make_server
+
+WHOLE = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+async def app(scope, receive, send):
+    """Answers after half a second."""
+    if scope["type"] == "lifespan":
+        for what in ("startup", "shutdown"):
+            await receive()
+            await send({"type": f"lifespan.{what}.complete"})
+        return
+    await asyncio.sleep(0.5)
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+@contextmanager
+def served(**options: float) -> Iterator[int]:
+    with bind("127.0.0.1", 0) as bound:
+        started = threading.Event()
+        server = make_server(app, on_start=started.set, **options)
+        thread = threading.Thread(target=server.run, args=([bound],), daemon=True)
+        thread.start()
+        try:
+            assert started.wait(30)
+            yield bound.getsockname()[1]
+        finally:
+            server.should_exit = True
+            thread.join(30)
+
+
+def read_until_closed(line: socket.socket) -> bytes:
+    parts = []
+    while part := line.recv(4096):
+        parts.append(part)
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize("sent", [b"", WHOLE[:20]])
+def test_headers_that_do_not_come_close_the_connection(sent):
+    with served(header_seconds=0.3) as port, socket.create_connection(("127.0.0.1", port), 5) as line:
+        line.sendall(sent)
+        assert read_until_closed(line) == b""  # a time-out would raise
+
+
+def test_headers_that_come_in_drops_have_no_more_time():
+    with served(header_seconds=0.3) as port, socket.create_connection(("127.0.0.1", port), 0.1) as line:
+        began, closed = time.monotonic(), False
+        while not closed and time.monotonic() < began + 5:
+            try:
+                line.sendall(b"G")
+                closed = line.recv(1) == b""
+            except TimeoutError:
+                pass
+            except OSError:
+                closed = True
+        assert closed
+
+
+def test_an_answer_may_take_longer_and_the_next_request_is_watched_as_well():
+    with served(header_seconds=0.3) as port, socket.create_connection(("127.0.0.1", port), 5) as line:
+        line.sendall(WHOLE)
+        assert b" 200 " in line.recv(4096)
+        time.sleep(0.4)  # idle between two requests: that is another limit
+        line.sendall(WHOLE[:20])
+        time.sleep(0.05)
+        line.sendall(WHOLE[20:])
+        assert read_until_some(line, b"ok").endswith(b"ok")
+        line.sendall(WHOLE[:20])
+        assert read_until_closed(line) == b""
+
+
+def read_until_some(line: socket.socket, end: bytes) -> bytes:
+    found = b""
+    while not found.endswith(end):
+        part = line.recv(4096)
+        assert part
+        found += part
+    return found
+
+
+def test_one_connection_too_many_is_told_in_json():
+    with served(connections=2) as port, socket.create_connection(("127.0.0.1", port), 5):
+        time.sleep(0.1)
+        answer = httpx.get(f"http://127.0.0.1:{port}/", timeout=10)
+        assert answer.status_code == 503
+        assert "too many connections" in json.loads(answer.text)["error"]
+        assert answer.headers["retry-after"] == "1"
