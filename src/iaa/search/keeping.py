@@ -43,8 +43,9 @@ def open_gallery(
     if kept is not None and not more and not less:
         try:
             plan = _plan(kept, model, spec)
-            if not _is_stale(kept, model, plan.listing(model)):
-                return _gallery(kept, file, spec)
+            found = plan.found(model)
+            if not _is_stale(kept, model, found.listing):
+                return _gallery(kept, file, spec, *found.notes)
         except (OSError, ValueError, ImportError) as error:
             if kept.meta["model"] != model.identity:
                 raise
@@ -64,13 +65,13 @@ def open_gallery(
 def _renew(model: Model, plan: Plan, kept: Embeddings | None, file: Path, on_progress: Progress) -> Gallery:
     """Embed what is not kept, and put both together in the order of the listing."""
     began = time.time()
-    listing = plan.listing(model)
+    found = plan.found(model)
+    listing, notes = found.listing, found.notes
     left_out = dict(kept.meta["left_out"]) if kept is not None else {}
     place: dict[str, int] = {}
-    notes: tuple[str, ...] = ()
     if kept is not None and kept.meta["model"] != model.identity:
         kept, left_out = None, {}
-        notes = ("the model has changed since: all pictures are embedded anew",)
+        notes = ("the model has changed since: all pictures are embedded anew", *notes)
     if kept is not None:
         changed = _changed(kept, listing)
         place = {name: row for row, name in enumerate(kept.ids) if name not in changed}

@@ -101,7 +101,7 @@ def _folder(root: Path) -> Listing:
         raise FileNotFoundError(f"folder {root} does not exist")
     paths = pictures_under(root)
     if not paths:
-        raise ValueError(f"folder {root} holds no pictures")
+        raise FileNotFoundError(f"folder {root} holds no pictures")
     inner = folders(root)
     skip = 1 if inner and all(path.name.lower() in _PARTS for path in inner) else 0
     classes = []

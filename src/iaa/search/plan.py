@@ -15,6 +15,16 @@ from iaa.search.model import Model
 
 OWN = "own"
 """The run's own pictures as a source."""
+SOURCES = ("folder", "table", "picture")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the sources of a gallery hold at one moment."""
+
+    listing: Listing
+    notes: tuple[str, ...]
+    """Added sources that are not there any more."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +49,23 @@ class Plan:
         """For the header of the gallery's file."""
         return asdict(self)
 
-    def listing(self, model: Model) -> Listing:
-        """What belongs into the gallery now."""
-        found = distinct(_list(source, model) for source in self.sources)
+    def found(self, model: Model) -> Found:
+        """What belongs into the gallery now; what was added and is gone since counts as nothing."""
+        first, *added = self.sources
+        listings, notes = [_list(first, model)], []
+        for source in added:
+            try:
+                listings.append(list_source(source))
+            except FileNotFoundError as error:
+                notes.append(f"of what was added, {error}: its pictures are out of the gallery")
+        found = distinct(listings)
         classes, paths = set(self.removed_classes), set(self.removed_paths)
-        if not classes and not paths:
-            return found
-        named = enumerate(zip(found.ids, found.classes, strict=True))
-        return found.take(row for row, (n, c) in named if c not in classes and picture(n).path not in paths)
+        if classes or paths:
+            rows = enumerate(zip(found.ids, found.classes, strict=True))
+            found = found.take(
+                row for row, (n, c) in rows if c not in classes and picture(n).path not in paths
+            )
+        return Found(found, tuple(notes))
 
     def changed(self, model: Model, add: Iterable[str], remove: Iterable[str]) -> "Plan":
         """With more sources, and without some classes, paths or added folders."""
@@ -58,8 +77,7 @@ class Plan:
         return plan
 
     def _with(self, place: str) -> "Plan":
-        path = Path(place).expanduser()
-        source = absolute(place if ":" in place else f"{'folder' if path.is_dir() else 'picture'}:{place}")
+        source = named(place)
         found = list_source(source)  # an error names the place before anything is changed
         paths = {picture(name).path for name in found.ids}
         return Plan(
@@ -69,12 +87,18 @@ class Plan:
         )
 
     def _without(self, what: str, model: Model) -> "Plan":
-        listing = self.listing(model)
+        path = os.path.abspath(Path(_place(what)).expanduser())
+        dropped = {f"{kind}:{path}" for kind in SOURCES} & set(self.sources[1:])
+        if dropped:  # not listed: it may be gone
+            single = (path,) if f"picture:{path}" in dropped else ()  # another source may hold it as well
+            return replace(
+                self,
+                sources=tuple(one for one in self.sources if one not in dropped),
+                removed_paths=(*self.removed_paths, *single),
+            )
+        listing = self.found(model).listing
         if what in listing.classes:
             return replace(self, removed_classes=(*self.removed_classes, what))
-        path = os.path.abspath(Path(what).expanduser())
-        if f"folder:{path}" in self.sources[1:]:
-            return replace(self, sources=tuple(one for one in self.sources if one != f"folder:{path}"))
         paths = {picture(name).path for name in listing.ids}
         for one in (path, what):
             if one in paths:
@@ -87,9 +111,21 @@ class Plan:
 def absolute(spec: str) -> str:
     """``folder:DIR`` and the like with a path that holds wherever the program is started."""
     kind, colon, place = spec.partition(":")
-    if not colon or kind not in ("folder", "table", "picture"):
+    if not colon or kind not in SOURCES:
         raise unknown("the gallery", spec, KINDS)
     return f"{kind}:{os.path.abspath(Path(place).expanduser())}"
+
+
+def named(place: str) -> str:
+    """The source that a path given to ``add`` stands for; it may say its kind itself."""
+    if _place(place) != place:
+        return absolute(place)
+    return absolute(f"{'folder' if Path(place).expanduser().is_dir() else 'picture'}:{place}")
+
+
+def _place(given: str) -> str:
+    kind, colon, place = given.partition(":")
+    return place if colon and kind in SOURCES else given
 
 
 def gallery_file(model: Model, spec: str | None) -> Path:
