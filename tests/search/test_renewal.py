@@ -1,6 +1,9 @@
+import os
 import shutil
+from pathlib import Path
 
 import pytest
+import torch
 
 import iaa
 import miniatures
@@ -38,3 +41,47 @@ def test_a_picture_that_was_added_and_stands_in_a_folder_as_well_can_be_taken_ou
     gallery = iaa.Gallery.open(model, f"folder:{root}", add=[path]).remove(model, path)
     assert path not in gallery.data.ids
     assert path in gallery.add(model, path).data.ids
+
+
+def test_a_picture_replaced_by_an_older_one_is_embedded_anew(model, tmp_path, seen):
+    root = more(tmp_path / "own", "ant", "bee")
+    before = iaa.Gallery.open(model, f"folder:{root}")
+    path = root / "ant" / "1.png"
+    miniatures.picture(path, seed=77, size=(20, 20))
+    os.utime(path, (1e9, 1e9))
+    seen.clear()
+    after = iaa.Gallery.open(model, f"folder:{root}")
+    assert sum(seen) == 1
+    assert not torch.equal(before.data.z, after.data.z)
+    torch.testing.assert_close(after.data.z, model.embed(after.data.ids))
+    seen.clear()
+    iaa.Gallery.open(model, f"folder:{root}")
+    assert seen == []
+
+
+def test_a_gallery_without_a_record_of_dates_is_renewed_once(model, tmp_path, seen):
+    spec = f"folder:{more(tmp_path / 'own', 'ant', 'bee')}"
+    data = iaa.Gallery.open(model, spec).data
+    del data.meta["stamps"]
+    data.save(iaa.Gallery.open(model, spec).file)
+    seen.clear()
+    iaa.Gallery.open(model, spec)
+    assert sum(seen) == 4
+    iaa.Gallery.open(model, spec)
+    assert sum(seen) == 4
+
+
+def test_a_picture_left_out_is_told_every_time_and_tried_again_whatever_its_date(model, tmp_path):
+    root, table = more(tmp_path / "own", "ant"), tmp_path / "own" / "table.csv"
+    (root / "bad.png").write_bytes(b"nothing")
+    table.write_text("path,label,split\nant/0.png,a,test\nbad.png,a,test\nnone.png,b,test\n")
+    for _ in range(3):
+        gallery = iaa.Gallery.open(model, f"table:{table}")
+        assert [Path(name).name for name in gallery.left_out] == ["bad.png", "none.png"]
+        assert gallery.describe()["left_out"] == 2
+    for name in ("bad.png", "none.png"):
+        shutil.copy(root / "ant" / "1.png", root / name)
+        os.utime(root / name, (1e9, 1e9))
+        gallery = iaa.Gallery.open(model, f"table:{table}")
+        assert str(root / name) in gallery.data.ids
+    assert (len(gallery), gallery.left_out) == (3, {})

@@ -1,7 +1,5 @@
 """Galleries kept beside a run: what is new is embedded, what is gone dropped, the file replaced whole."""
 
-import os
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,9 +12,10 @@ from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.parts import hold
 from iaa.search.embedding import Progress, embed_names
 from iaa.search.gallery import Gallery
-from iaa.search.listing import Listing, picture
+from iaa.search.listing import Listing
 from iaa.search.model import Model
 from iaa.search.plan import Plan, gallery_file
+from iaa.search.stamps import NOWHERE, Stamp, differing, pack, stamps, unpack
 
 VERSION = 1
 
@@ -64,22 +63,23 @@ def open_gallery(
 
 def _renew(model: Model, plan: Plan, kept: Embeddings | None, file: Path, on_progress: Progress) -> Gallery:
     """Embed what is not kept, and put both together in the order of the listing."""
-    began = time.time()
     found = plan.found(model)
     listing, notes = found.listing, found.notes
-    left_out = dict(kept.meta["left_out"]) if kept is not None else {}
+    now = stamps(listing.ids)  # before they are read: what changes meanwhile is noticed next time
+    before: dict[str, Stamp] = {}
+    left_out: dict[str, str] = {}
     place: dict[str, int] = {}
     if kept is not None and kept.meta["model"] != model.identity:
-        kept, left_out = None, {}
+        kept = None
         notes = ("the model has changed since: all pictures are embedded anew", *notes)
     if kept is not None:
-        changed = _changed(kept, listing)
+        before = _stamps(kept)
+        changed = differing(before, now)
         place = {name: row for row, name in enumerate(kept.ids) if name not in changed}
-        left_out = {name: reason for name, reason in left_out.items() if name not in changed}
+        left_out = {name: why for name, why in kept.meta["left_out"].items() if name not in changed}
     todo = [name for name in listing.ids if name not in place and name not in left_out]
     fresh, z, bad = embed_names(model, todo, file.with_suffix(".parts"), on_progress)
-    names = set(listing.ids)
-    left_out = {name: reason for name, reason in (left_out | bad).items() if name in names}
+    left_out = {name: why for name, why in (left_out | bad).items() if name in now}
     place |= {name: row + (0 if kept is None else len(kept)) for row, name in enumerate(fresh)}
     whole = z if kept is None else torch.cat([kept.z, z]) if len(z) else kept.z
     rows = [row for row, name in enumerate(listing.ids) if name in place]
@@ -88,29 +88,22 @@ def _renew(model: Model, plan: Plan, kept: Embeddings | None, file: Path, on_pro
         raise ValueError(f"the gallery would be empty{why}")
     listing = listing.take(rows)
     numbers = {name: number for number, name in enumerate(sorted(set(listing.classes)))}
-    meta = {"gallery": VERSION, "model": model.identity, "made": began, "left_out": left_out}
+    last = {name: before.get(name, stamp) if stamp == NOWHERE else stamp for name, stamp in now.items()}
+    meta = {"gallery": VERSION, "model": model.identity, "left_out": left_out, "plan": plan.as_json()}
     data = Embeddings(
         whole[torch.tensor([place[name] for name in listing.ids])],
         torch.tensor([numbers[name] for name in listing.classes]),
         listing.ids,
         {number: name for name, number in numbers.items()},
         listing.split,
-        meta=meta | {"plan": plan.as_json()},
+        meta=meta | {"stamps": pack(last[name] for name in (*listing.ids, *left_out))},
     )
     data.save(file)
-    return Gallery(data, file, notes=notes, left_out=bad)
+    return _gallery(data, file, None, *notes)
 
 
-def _changed(kept: Embeddings, listing: Listing) -> set[str]:
-    """Names whose file was written after the gallery."""
-    made, changed = float(kept.meta["made"]), set()
-    for name in listing.ids:
-        try:
-            if os.stat(picture(name).path).st_mtime > made:
-                changed.add(name)
-        except OSError:  # vectors need no picture; a picture that is gone is told when it is to be read
-            continue
-    return changed
+def _stamps(kept: Embeddings) -> dict[str, Stamp]:
+    return unpack(kept.meta.get("stamps"), [*kept.ids, *kept.meta["left_out"]])
 
 
 def _is_stale(kept: Embeddings, model: Model, listing: Listing) -> bool:
@@ -121,11 +114,13 @@ def _is_stale(kept: Embeddings, model: Model, listing: Listing) -> bool:
     there = dict(zip(kept.ids, zip(names, kept.split, strict=True), strict=True))
     wanted = zip(listing.ids, zip(listing.classes, listing.split, strict=True), strict=True)
     expected = {name: rest for name, rest in wanted if name not in left_out}
-    return there != expected or bool(_changed(kept, listing))
+    if there != expected or not set(listing.ids).issuperset(left_out):
+        return True
+    return bool(differing(_stamps(kept), stamps(listing.ids)))
 
 
 def _gallery(kept: Embeddings, file: Path, spec: str | None, *notes: str) -> Gallery:
-    return Gallery(kept, file, spec, notes)
+    return Gallery(kept, file, spec, notes, dict(kept.meta["left_out"]))
 
 
 def _plan(kept: Embeddings | None, model: Model, spec: str | None) -> Plan:
