@@ -85,3 +85,18 @@ def test_a_picture_left_out_is_told_every_time_and_tried_again_whatever_its_date
         gallery = iaa.Gallery.open(model, f"table:{table}")
         assert str(root / name) in gallery.data.ids
     assert (len(gallery), gallery.left_out) == (3, {})
+
+
+def test_adding_what_cannot_be_read_changes_nothing(model, tmp_path):
+    root = more(tmp_path / "own", "ant")
+    before = iaa.Gallery.open(model, f"folder:{root}").file.read_bytes()
+    bad = tmp_path / "extra" / "bad.png"
+    bad.parent.mkdir()
+    bad.write_bytes(b"nothing")
+    for place in (bad, bad.parent):
+        with pytest.raises(ValueError, match=f"nothing of {place} can be read: "):
+            iaa.Gallery.open(model, f"folder:{root}", add=[place])
+    gallery = iaa.Gallery.open(model, f"folder:{root}")
+    assert gallery.file.read_bytes() == before
+    miniatures.picture(bad.parent / "good.png", size=(20, 20))
+    assert list(gallery.add(model, bad.parent).left_out) == [str(bad)]

@@ -26,7 +26,7 @@ SAME = 0.9995
 
 def command(
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
-    queries: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="QUERY …")] = (),
+    queries: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="QUERY …")] = (),
     top: int = 5,
     gallery: str | None = None,
     classes: bool = False,
@@ -63,6 +63,8 @@ def command(
         raise ValueError(f"--top must be 1 or more, got {top}")
     if not queries and not add and not remove:
         raise ValueError("name a picture to search for, or --add or --remove something")
+    if "" in queries:
+        raise ValueError("a query must be a picture, a folder or an embeddings file, got an empty name")
     model = load(run, device=device)
     chosen = _open(model, gallery, add=add, remove=remove)
     if not queries:
@@ -76,7 +78,7 @@ def command(
             done += pictures
             on_progress(done, 0)
 
-        questions = ask(model, queries, on_batch=tick)
+        questions = ask(model, map(Path, queries), on_batch=tick)
     naming = None
     if classes:
         own = chosen if gallery is None else _own(model)

@@ -12,9 +12,9 @@ from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.parts import hold
 from iaa.search.embedding import Progress, embed_names
 from iaa.search.gallery import Gallery
-from iaa.search.listing import Listing
+from iaa.search.listing import Listing, list_source
 from iaa.search.model import Model
-from iaa.search.plan import Plan, gallery_file
+from iaa.search.plan import Plan, gallery_file, named
 from iaa.search.stamps import NOWHERE, Stamp, differing, pack, stamps, unpack
 
 VERSION = 1
@@ -53,7 +53,7 @@ def open_gallery(
         with _locked(file):
             kept = _read(file, model)  # somebody may have changed it meanwhile
             plan = _plan(kept, model, spec).changed(model, more, less)
-            made = _renew(model, plan, kept, file, on_progress)
+            made = _renew(model, plan, kept, file, on_progress, added=tuple(map(named, more)))
     except BlockingIOError as error:
         if kept is None or more or less or kept.meta["model"] != model.identity:
             raise OSError(f"{file} is being changed by another process: try again when it is done") from error
@@ -61,7 +61,15 @@ def open_gallery(
     return replace(made, spec=spec)
 
 
-def _renew(model: Model, plan: Plan, kept: Embeddings | None, file: Path, on_progress: Progress) -> Gallery:
+def _renew(
+    model: Model,
+    plan: Plan,
+    kept: Embeddings | None,
+    file: Path,
+    on_progress: Progress,
+    *,
+    added: tuple[str, ...] = (),
+) -> Gallery:
     """Embed what is not kept, and put both together in the order of the listing."""
     found = plan.found(model)
     listing, notes = found.listing, found.notes
@@ -80,6 +88,8 @@ def _renew(model: Model, plan: Plan, kept: Embeddings | None, file: Path, on_pro
     todo = [name for name in listing.ids if name not in place and name not in left_out]
     fresh, z, bad = embed_names(model, todo, file.with_suffix(".parts"), on_progress)
     left_out = {name: why for name, why in (left_out | bad).items() if name in now}
+    for source in added:
+        _refuse_unreadable(source, left_out)
     place |= {name: row + (0 if kept is None else len(kept)) for row, name in enumerate(fresh)}
     whole = z if kept is None else torch.cat([kept.z, z]) if len(z) else kept.z
     rows = [row for row, name in enumerate(listing.ids) if name in place]
@@ -100,6 +110,13 @@ def _renew(model: Model, plan: Plan, kept: Embeddings | None, file: Path, on_pro
     )
     data.save(file)
     return _gallery(data, file, None, *notes)
+
+
+def _refuse_unreadable(source: str, left_out: dict[str, str]) -> None:
+    """Whoever adds something means pictures: if none of them can be read, nothing is changed."""
+    names = list_source(source).ids
+    if all(name in left_out for name in names):
+        raise ValueError(f"nothing of {source.partition(':')[2]} can be read: {left_out[names[0]]}")
 
 
 def _stamps(kept: Embeddings) -> dict[str, Stamp]:

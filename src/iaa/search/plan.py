@@ -87,6 +87,8 @@ class Plan:
         )
 
     def _without(self, what: str, model: Model) -> "Plan":
+        if not _place(what):
+            raise ValueError(f"what is removed must be a class or a path, got {what!r}")
         path = os.path.abspath(Path(_place(what)).expanduser())
         dropped = {f"{kind}:{path}" for kind in SOURCES} & set(self.sources[1:])
         if dropped:  # not listed: it may be gone
@@ -113,11 +115,15 @@ def absolute(spec: str) -> str:
     kind, colon, place = spec.partition(":")
     if not colon or kind not in SOURCES:
         raise unknown("the gallery", spec, KINDS)
+    if not place:
+        raise ValueError(f"{spec!r} names no path: an empty one would mean the current folder")
     return f"{kind}:{os.path.abspath(Path(place).expanduser())}"
 
 
 def named(place: str) -> str:
     """The source that a path given to ``add`` stands for; it may say its kind itself."""
+    if not place:
+        raise ValueError("what is added must be a folder or a picture, got an empty name")
     if _place(place) != place:
         return absolute(place)
     return absolute(f"{'folder' if Path(place).expanduser().is_dir() else 'picture'}:{place}")
