@@ -1,5 +1,6 @@
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,27 @@ def test_adding_what_cannot_be_read_changes_nothing(model, tmp_path):
     assert gallery.file.read_bytes() == before
     miniatures.picture(bad.parent / "good.png", size=(20, 20))
     assert list(gallery.add(model, bad.parent).left_out) == [str(bad)]
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_gallery_with_a_damaged_header_is_refused_in_one_line(model, tmp_path):
+    spec = f"folder:{more(tmp_path / 'own', 'ant', 'bee')}"
+    gallery = iaa.Gallery.open(model, spec)
+    whole, meta = gallery.data, gallery.data.meta
+    plan = meta["plan"]
+    headers = [{name: meta[name] for name in meta if name != lost} for lost in ("model", "plan", "left_out")]
+    headers += [
+        meta | {"plan": wrong} for wrong in (None, [], {}, plan | {"more": []}, plan | {"sources": 3})
+    ]
+    headers += [meta | {"plan": plan | {"sources": wrong}} for wrong in (["x"], [1], ["folder:"])]
+    headers += [meta | {"left_out": [1]}, meta | {"left_out": {"a": None}}, meta | {"model": "m"}, [], None]
+    damaged = [replace(whole, meta=header) for header in headers]
+    damaged += [replace(whole, class_names=None), replace(whole, class_names={0: "ant"})]
+    for data in damaged:
+        data.save(gallery.file)
+        for changes in ({}, {"remove": ["ant"]}):
+            with pytest.raises(ValueError, match=r"^[^\n]*: delete it to have it made again$") as raised:
+                iaa.Gallery.open(model, spec, **changes)
+            assert str(gallery.file) in str(raised.value)
+    replace(whole, meta=meta | {"stamps": "?"}).save(gallery.file)
+    assert iaa.Gallery.open(model, spec).data.meta == meta  # no record that fits is none

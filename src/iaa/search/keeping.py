@@ -127,7 +127,8 @@ def _is_stale(kept: Embeddings, model: Model, listing: Listing) -> bool:
     if kept.meta["model"] != model.identity:
         return True
     left_out = kept.meta["left_out"]
-    names = [kept.class_names[label] for label in kept.labels.tolist()] if kept.class_names else []
+    classes = kept.class_names or {}
+    names = [classes[label] for label in kept.labels.tolist()]
     there = dict(zip(kept.ids, zip(names, kept.split, strict=True), strict=True))
     wanted = zip(listing.ids, zip(listing.classes, listing.split, strict=True), strict=True)
     expected = {name: rest for name, rest in wanted if name not in left_out}
@@ -150,16 +151,36 @@ def _read(file: Path, model: Model) -> Embeddings | None:
     again = "delete it to have it made again"
     try:
         kept = Embeddings.load(file)
-    except ValueError as error:
-        raise ValueError(f"{error}: {again}") from error
-    version = kept.meta.get("gallery")
-    if version != VERSION:
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        which = "" if str(file) in str(error) else f"{file} is damaged: "
+        raise ValueError(f"{which}{error}: {again}") from error
+    meta = kept.meta if isinstance(kept.meta, dict) else {}
+    if meta.get("gallery") != VERSION:
+        version = meta.get("gallery")
         raise ValueError(f"{file} is a gallery of version {version}, this program reads {VERSION}: {again}")
-    if kept.meta["model"] == model.identity and kept.z.shape[1] != model.dim:
+    if meta.get("model") == model.identity and kept.z.shape[1] != model.dim:
         raise ValueError(
             f"{file} holds vectors of {kept.z.shape[1]} dimensions, the model makes {model.dim}: {again}"
         )
+    try:
+        _check(kept)
+    except ValueError as error:
+        raise ValueError(f"{file} is a damaged gallery: {error}: {again}") from error
     return kept
+
+
+def _check(kept: Embeddings) -> None:
+    """The rest of the header, before anything relies on it."""
+    if not isinstance(kept.meta.get("model"), dict):
+        raise ValueError("it does not say which model made it")
+    left_out = kept.meta.get("left_out")
+    if not isinstance(left_out, dict) or not all(isinstance(why, str) for why in left_out.values()):
+        raise ValueError("it does not say what was left out")
+    Plan.from_json(kept.meta.get("plan"))
+    names = kept.class_names or {}
+    for label in kept.labels.unique().tolist():
+        if label not in names:
+            raise ValueError(f"its class {label} has no name")
 
 
 def _finished(spec: str | None) -> Path | None:

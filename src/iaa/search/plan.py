@@ -5,7 +5,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +41,17 @@ class Plan:
         return cls((OWN if spec is None else absolute(spec),))
 
     @classmethod
-    def from_json(cls, given: dict[str, Any]) -> "Plan":
-        """The inverse of ``as_json``."""
+    def from_json(cls, given: Any) -> "Plan":
+        """The inverse of ``as_json``; anything else is a ``ValueError``."""
+        names = {field.name for field in fields(cls)}
+        if not isinstance(given, dict) or not given.get("sources") or not names.issuperset(given):
+            raise ValueError("it does not say what it is made of")
+        for values in given.values():
+            if not isinstance(values, list | tuple) or not all(isinstance(one, str) for one in values):
+                raise ValueError("it does not say what it is made of")
+        for source in given["sources"]:
+            if source != OWN:
+                absolute(source)
         return cls(**{name: tuple(values) for name, values in given.items()})
 
     def as_json(self) -> dict[str, Any]:
