@@ -125,3 +125,21 @@ def test_a_gallery_with_a_damaged_header_is_refused_in_one_line(model, tmp_path)
             assert str(gallery.file) in str(raised.value)
     replace(whole, meta=meta | {"stamps": "?"}).save(gallery.file)
     assert iaa.Gallery.open(model, spec).data.meta == meta  # no record that fits is none
+
+
+def test_a_picture_whose_name_is_no_text_is_left_out_by_name(model, tmp_path, seen):
+    root = more(tmp_path / "own", "ant", "bee")
+    odd = os.fsencode(root / "ant") + b"/\xe4.png"
+    try:
+        shutil.copy(root / "ant" / "0.png", odd)
+    except OSError:
+        pytest.skip("this file system takes UTF-8 names only")
+    for _ in range(2):
+        gallery = iaa.Gallery.open(model, f"folder:{root}")
+        assert len(gallery) == 4
+        assert gallery.left_out == {rf"{root}/ant/\udce4.png": "its name is not UTF-8: rename it"}
+        assert sum(seen) == 4
+    with pytest.raises(ValueError, match="can be read: its name is not UTF-8"):
+        gallery.add(model, os.fsdecode(odd))
+    os.unlink(odd)
+    assert iaa.Gallery.open(model, f"folder:{root}").left_out == {}

@@ -12,9 +12,9 @@ from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.parts import hold
 from iaa.search.embedding import Progress, embed_names
 from iaa.search.gallery import Gallery
-from iaa.search.listing import Listing, list_source
+from iaa.search.listing import list_source
 from iaa.search.model import Model
-from iaa.search.plan import Plan, gallery_file, named
+from iaa.search.plan import NAMELESS, Found, Plan, gallery_file, named
 from iaa.search.stamps import NOWHERE, Stamp, differing, pack, stamps, unpack
 
 VERSION = 1
@@ -43,7 +43,7 @@ def open_gallery(
         try:
             plan = _plan(kept, model, spec)
             found = plan.found(model)
-            if not _is_stale(kept, model, found.listing):
+            if not _is_stale(kept, model, found):
                 return _gallery(kept, file, spec, *found.notes)
         except (OSError, ValueError, ImportError) as error:
             if kept.meta["model"] != model.identity:
@@ -87,14 +87,14 @@ def _renew(
         left_out = {name: why for name, why in kept.meta["left_out"].items() if name not in changed}
     todo = [name for name in listing.ids if name not in place and name not in left_out]
     fresh, z, bad = embed_names(model, todo, file.with_suffix(".parts"), on_progress)
-    left_out = {name: why for name, why in (left_out | bad).items() if name in now}
+    left_out = {name: why for name, why in (left_out | bad).items() if name in now} | found.nameless
     for source in added:
-        _refuse_unreadable(source, left_out)
+        _refuse_unreadable(source, set(place) | set(fresh), left_out)
     place |= {name: row + (0 if kept is None else len(kept)) for row, name in enumerate(fresh)}
     whole = z if kept is None else torch.cat([kept.z, z]) if len(z) else kept.z
     rows = [row for row, name in enumerate(listing.ids) if name in place]
     if not rows:
-        why = f": {next(iter(left_out.items()))}" if left_out else ""
+        why = "".join(f": {name}: {reason}" for name, reason in list(left_out.items())[:1])
         raise ValueError(f"the gallery would be empty{why}")
     listing = listing.take(rows)
     numbers = {name: number for number, name in enumerate(sorted(set(listing.classes)))}
@@ -106,33 +106,34 @@ def _renew(
         listing.ids,
         {number: name for name, number in numbers.items()},
         listing.split,
-        meta=meta | {"stamps": pack(last[name] for name in (*listing.ids, *left_out))},
+        meta=meta | {"stamps": pack(last.get(name, NOWHERE) for name in (*listing.ids, *left_out))},
     )
     data.save(file)
     return _gallery(data, file, None, *notes)
 
 
-def _refuse_unreadable(source: str, left_out: dict[str, str]) -> None:
+def _refuse_unreadable(source: str, readable: set[str], left_out: dict[str, str]) -> None:
     """Whoever adds something means pictures: if none of them can be read, nothing is changed."""
     names = list_source(source).ids
-    if all(name in left_out for name in names):
-        raise ValueError(f"nothing of {source.partition(':')[2]} can be read: {left_out[names[0]]}")
+    if readable.isdisjoint(names):
+        reason = left_out.get(names[0], NAMELESS)
+        raise ValueError(f"nothing of {source.partition(':')[2]} can be read: {reason}")
 
 
 def _stamps(kept: Embeddings) -> dict[str, Stamp]:
     return unpack(kept.meta.get("stamps"), [*kept.ids, *kept.meta["left_out"]])
 
 
-def _is_stale(kept: Embeddings, model: Model, listing: Listing) -> bool:
+def _is_stale(kept: Embeddings, model: Model, found: Found) -> bool:
     if kept.meta["model"] != model.identity:
         return True
-    left_out = kept.meta["left_out"]
+    left_out, listing = kept.meta["left_out"], found.listing
     classes = kept.class_names or {}
     names = [classes[label] for label in kept.labels.tolist()]
     there = dict(zip(kept.ids, zip(names, kept.split, strict=True), strict=True))
     wanted = zip(listing.ids, zip(listing.classes, listing.split, strict=True), strict=True)
     expected = {name: rest for name, rest in wanted if name not in left_out}
-    if there != expected or not set(listing.ids).issuperset(left_out):
+    if there != expected or set(left_out) - set(listing.ids) != set(found.nameless):
         return True
     return bool(differing(_stamps(kept), stamps(listing.ids)))
 

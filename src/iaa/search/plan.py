@@ -15,6 +15,7 @@ from iaa.search.model import Model
 
 OWN = "own"
 """The run's own pictures as a source."""
+NAMELESS = "its name is not UTF-8: rename it"
 SOURCES = ("folder", "table", "picture")
 
 
@@ -25,6 +26,8 @@ class Found:
     listing: Listing
     notes: tuple[str, ...]
     """Added sources that are not there any more."""
+    nameless: dict[str, str]
+    """Pictures that no text can name, their names spelt in ASCII, and why they are left out."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,10 @@ class Plan:
             found = found.take(
                 row for row, (n, c) in rows if c not in classes and picture(n).path not in paths
             )
-        return Found(found, tuple(notes))
+        nameless = {name: ascii(name)[1:-1] for name in found.ids if not _is_text(name)}
+        if nameless:
+            found = found.take(row for row, name in enumerate(found.ids) if name not in nameless)
+        return Found(found, tuple(notes), dict.fromkeys(nameless.values(), NAMELESS))
 
     def changed(self, model: Model, add: Iterable[str], remove: Iterable[str]) -> "Plan":
         """With more sources, and without some classes, paths or added folders."""
@@ -138,6 +144,14 @@ def named(place: str) -> str:
     return absolute(f"{'folder' if Path(place).expanduser().is_dir() else 'picture'}:{place}")
 
 
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:  # bytes of another encoding, as file systems allow
+        return False
+    return True
+
+
 def _place(given: str) -> str:
     kind, colon, place = given.partition(":")
     return place if colon and kind in SOURCES else given
@@ -152,7 +166,7 @@ def gallery_file(model: Model, spec: str | None) -> Path:
     else:
         source = absolute(spec)
         word = re.sub(r"[^\w.-]+", "-", Path(source.partition(":")[2]).stem)[:40]
-        name = f"{source.partition(':')[0]}-{word}-{hashlib.sha256(source.encode()).hexdigest()[:8]}"
+        name = f"{source.partition(':')[0]}-{word}-{hashlib.sha256(os.fsencode(source)).hexdigest()[:8]}"
     return model.folder / "galleries" / f"{name}.safetensors"
 
 
