@@ -143,3 +143,16 @@ def test_a_picture_whose_name_is_no_text_is_left_out_by_name(model, tmp_path, se
         gallery.add(model, os.fsdecode(odd))
     os.unlink(odd)
     assert iaa.Gallery.open(model, f"folder:{root}").left_out == {}
+
+
+def test_a_table_that_is_there_but_lost_its_labels_is_an_error(model, tmp_path):
+    root, table = more(tmp_path / "own", "ant"), tmp_path / "table.csv"
+    table.write_text("path,label,split\nown/ant/0.png,a,test\n")
+    iaa.Gallery.open(model, f"table:{table}")
+    iaa.Gallery.open(model, f"folder:{root}", add=[f"table:{table}"])
+    table.write_text("path,split\nown/ant/0.png,test\n")
+    for spec in (f"table:{table}", f"folder:{root}"):
+        with pytest.raises(ValueError, match=r"table\.csv has no column 'label'"):
+            iaa.Gallery.open(model, spec)
+    table.unlink()
+    assert "does not exist" in iaa.Gallery.open(model, f"table:{table}").notes[0]

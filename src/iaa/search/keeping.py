@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from iaa.data.own import UnusableTable
 from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.parts import hold
 from iaa.search.embedding import Progress, embed_names
@@ -46,7 +47,7 @@ def open_gallery(
             if not _is_stale(kept, model, found):
                 return _gallery(kept, file, spec, *found.notes)
         except (OSError, ValueError, ImportError) as error:
-            if kept.meta["model"] != model.identity:
+            if kept.meta["model"] != model.identity or isinstance(error, UnusableTable):
                 raise
             return _gallery(kept, file, spec, f"searching what is kept in {file}: {error}")
     try:
