@@ -106,10 +106,17 @@ def test_a_gallery_is_added_to_and_taken_from(home, capsys, tmp_path):
     assert "no class, no picture and no added folder 'c44'" in err
 
 
-def test_approximate_indexes_tell_their_recall(home, capsys):
+def test_approximate_indexes_tell_their_recall(home, capsys, tmp_path):
     code, out, _ = search(capsys, home, home / "data" / "c0", "--index", "hnsw")
     assert code == 0
     assert "hnsw finds 100.0 % of the true ten nearest" in out
+    shutil.copy(home / "data" / "c0" / "0.png", tmp_path / "one.png")
+    for kind in ("hnsw", "ivf"):
+        words = [home / "data" / "c0" / "1.png", "--gallery", f"folder:{tmp_path}", "--index", kind]
+        code, out, _ = search(capsys, home, *words)
+        assert code == 0
+        assert "one.png" in out
+        assert "1 picture of 1 class, cosine similarity" in out
 
 
 def test_embeddings_files_ask_and_answer(home, capsys, tmp_path):

@@ -151,7 +151,7 @@ def test_the_gallery_of_a_head_is_its_vectors_and_takes_pictures_as_well(home, t
     runs.pictures(tmp_path / "more", classes=2, each=1)
     larger = gallery.add(model, tmp_path / "more")
     assert len(larger) == 62
-    row = larger.rows_by_path[str(tmp_path / "more" / "c1" / "0.png")]
+    (row,) = larger.rows_by_path[str(tmp_path / "more" / "c1" / "0.png")]
     torch.testing.assert_close(
         larger.data.z[row : row + 1], model.embed([tmp_path / "more" / "c1" / "0.png"])
     )
