@@ -159,3 +159,14 @@ def test_the_gallery_of_a_head_is_its_vectors_and_takes_pictures_as_well(home, t
         model, str(home / "frozen.safetensors")
     )  # vectors the head takes go through it
     torch.testing.assert_close(projected.data.z, gallery.data.z)
+
+
+def test_nonsense_to_embed_is_refused_in_words(home):
+    model = iaa.load(home / "runs" / "run-1")
+    whole = np.zeros((9, 9, 3), dtype=np.uint8)
+    for size in (0, -1):
+        with pytest.raises(ValueError, match=f"batch_size must be 1 or more, got {size}"):
+            model.embed([whole], batch_size=size)
+    for empty in (whole[:0], whole[:, :0]):
+        with pytest.raises(ValueError, match="an array must be a picture of one pixel or more, got"):
+            model.embed([whole, empty])

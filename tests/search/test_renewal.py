@@ -156,3 +156,14 @@ def test_a_table_that_is_there_but_lost_its_labels_is_an_error(model, tmp_path):
             iaa.Gallery.open(model, spec)
     table.unlink()
     assert "does not exist" in iaa.Gallery.open(model, f"table:{table}").notes[0]
+
+
+def test_one_name_is_one_thing_and_paths_are_names(model, run, tmp_path):
+    root, extra = more(tmp_path / "own", "ant", "bee"), more(tmp_path / "extra", "cat")
+    spec = f"folder:{root}"
+    assert sorted(iaa.Gallery.open(model, spec, add=str(extra)).classes) == ["ant", "bee", "cat"]
+    assert sorted(iaa.Gallery.open(model, spec, remove="ant").classes) == ["bee", "cat"]
+    assert sorted(iaa.Gallery.open(model, spec, remove=extra).classes) == ["bee"]
+    assert len(iaa.Gallery.open(model, run / "embeddings.safetensors")) > 0
+    with pytest.raises(ValueError, match="the gallery must be one of 'folder:DIR'"):
+        iaa.Gallery.open(model, root)

@@ -51,10 +51,10 @@ class Gallery:
     def open(
         cls,
         model: Model,
-        spec: str | None = None,
+        spec: str | Path | None = None,
         *,
-        add: Iterable[str | Path] = (),
-        remove: Iterable[str] = (),
+        add: str | Path | Iterable[str | Path] = (),
+        remove: str | Path | Iterable[str | Path] = (),
         on_progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> "Gallery":
         """The run's own pictures, or those of ``folder:DIR``, ``table:FILE`` or an embeddings file.
@@ -71,7 +71,7 @@ class Gallery:
         """With the pictures of folders (a class per sub-folder, or the folder's name) or single pictures."""
         return Gallery.open(model, self.spec, add=paths)
 
-    def remove(self, model: Model, *what: str) -> "Gallery":
+    def remove(self, model: Model, *what: str | Path) -> "Gallery":
         """Without these classes or paths; the pictures themselves stay where they are."""
         return Gallery.open(model, self.spec, remove=what)
 

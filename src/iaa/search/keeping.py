@@ -23,14 +23,15 @@ VERSION = 1
 
 def open_gallery(
     model: Model,
-    spec: str | None = None,
+    spec: str | Path | None = None,
     *,
-    add: Iterable[str | Path] = (),
-    remove: Iterable[str] = (),
+    add: str | Path | Iterable[str | Path] = (),
+    remove: str | Path | Iterable[str | Path] = (),
     on_progress: Progress = lambda done, total: None,
 ) -> Gallery:
     """See ``Gallery.open``."""
-    more, less = tuple(str(place) for place in add), tuple(remove)
+    spec = None if spec is None else str(spec)
+    more, less = _several(add), _several(remove)
     finished = model.path if spec is None and model.path.is_file() else _finished(spec)
     if finished is not None:
         if more or less:
@@ -60,6 +61,11 @@ def open_gallery(
             raise OSError(f"{file} is being changed by another process: try again when it is done") from error
         return _gallery(kept, file, spec, "another process is renewing the gallery: searching the old one")
     return replace(made, spec=spec)
+
+
+def _several(given: str | Path | Iterable[str | Path]) -> tuple[str, ...]:
+    """One name is one thing, not its letters."""
+    return (str(given),) if isinstance(given, str | Path) else tuple(map(str, given))
 
 
 def _renew(

@@ -98,6 +98,8 @@ class Model:
             raise ValueError(f"{self.path} embeds vectors, not pictures: {self.no_pictures}")
         if not len(pictures):
             raise ValueError("there are no pictures to embed")
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be 1 or more, got {batch_size}")
         step = transform(False, **self.preprocessing)
         bad: dict[int, UnreadablePicture] = {}
         batches: Any
@@ -204,6 +206,8 @@ def _prepared(given: Any, step: Transform) -> Tensor:
             raise ValueError(
                 f"an array must be a picture of uint8 (height, width, 3), got {pixels.dtype} {pixels.shape}"
             )
+        if not pixels.size:
+            raise ValueError(f"an array must be a picture of one pixel or more, got {pixels.shape}")
         from PIL import Image
 
         picture = as_rgb(Image.fromarray(pixels))
