@@ -130,6 +130,9 @@ def test_flat_folders_divided_folders_and_tables(run, tmp_path):
     (found,) = answer(boxes.add(model, flat.data.ids[1]), ask(model, [Path(flat.data.ids[0])]))
     assert found["in_gallery"]
     assert [hit["id"] for hit in found["hits"]] == [flat.data.ids[1]]  # none of its own boxes
+    (tmp_path / "alone.csv").write_text("path,label\nflat/cats/0.png,a\nflat/cats/1.png,a\n")
+    alone = iaa.Gallery.open(model, f"table:{tmp_path / 'alone.csv'}")  # a gallery needs no training part
+    assert alone.data.split == ["test", "test"]
     with pytest.raises(ValueError, match="the gallery must be one of"):
         iaa.Gallery.open(model, "somewhere")
 

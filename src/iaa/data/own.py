@@ -54,11 +54,12 @@ def folder(root: Path, *, seed: int, test_share: float) -> Dataset:
     return dataset if divided else _split_classes(dataset, test_share, seed)
 
 
-def table(file: Path, *, root: Path | None, seed: int, test_share: float) -> Dataset:
+def table(file: Path, *, root: Path | None, seed: int = 0, test_share: float | None = None) -> Dataset:
     """A csv or Parquet table with the columns path and label, and at will split, is_query, is_gallery.
 
     Paths are relative to ``root``, else to the table's own folder. The tables of open-metric-learning, whose
     ``validation`` is the test part and whose ``x_1 y_1 x_2 y_2`` is a box to cut out, work as they are.
+    Without a column split, a share of the classes drawn by ``seed`` is the test part; None: everything is.
     """
     columns = _read(file)
     for column in ("path", "label"):
@@ -83,7 +84,11 @@ def table(file: Path, *, root: Path | None, seed: int, test_share: float) -> Dat
         split = ["test" if part == "val" else part for part in split]
     role = _roles(file, columns, split)
     dataset = make(file.stem, paths, columns["label"], split, role=role, boxes=_boxes(file, columns))
-    return dataset if given else _split_classes(dataset, test_share, seed)
+    if given:
+        return dataset
+    if test_share is None:
+        return dataset.with_split(np.full(len(dataset), "test"))
+    return _split_classes(dataset, test_share, seed)
 
 
 def _split_classes(dataset: Dataset, share: float, seed: int) -> Dataset:

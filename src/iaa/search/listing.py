@@ -13,6 +13,7 @@ from torch import Tensor
 from iaa.config import Config
 from iaa.data import Dataset, load
 from iaa.data.listing import folders, pictures_under
+from iaa.data.own import table
 from iaa.errors import unknown
 from iaa.provenance import Picture, fragment
 from iaa.retrieval.embeddings import Embeddings
@@ -50,7 +51,7 @@ def list_source(source: str) -> Listing:
     if kind == "folder":
         return _folder(path)
     if kind == "table":
-        return from_dataset(load(f"table:{path}"))
+        return from_dataset(table(path, root=None))
     raise unknown("the gallery", source, KINDS)
 
 

@@ -69,7 +69,7 @@ class Plan:
             try:
                 listings.append(list_source(source))
             except FileNotFoundError as error:
-                notes.append(f"of what was added, {error}: its pictures are out of the gallery")
+                notes.append(f"{error}: what was added from there is out of the gallery until it is back")
         found = distinct(listings)
         classes, paths = set(self.removed_classes), set(self.removed_paths)
         if classes or paths:
