@@ -94,12 +94,12 @@ class Model:
         on_batch: Callable[[int], None] = lambda done: None,
     ) -> tuple[Float[Tensor, "n d"], list[int], dict[int, UnreadablePicture]]:
         """Embeddings of all pictures that can be read, their positions, and what is wrong with the others."""
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be 1 or more, got {batch_size}")
         if self.network is None or self.preprocessing is None:
             raise ValueError(f"{self.path} embeds vectors, not pictures: {self.no_pictures}")
         if not len(pictures):
             raise ValueError("there are no pictures to embed")
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be 1 or more, got {batch_size}")
         step = transform(False, **self.preprocessing)
         bad: dict[int, UnreadablePicture] = {}
         batches: Any
