@@ -167,6 +167,8 @@ def test_nonsense_to_embed_is_refused_in_words(home):
     for size in (0, -1):
         with pytest.raises(ValueError, match=f"batch_size must be 1 or more, got {size}"):
             model.embed([whole], batch_size=size)
+        with pytest.raises(ValueError, match=f"batch_size must be 1 or more, got {size}"):
+            iaa.load(home / "runs" / "head-1").embed(torch.zeros(1, 8), batch_size=size)
     for empty in (whole[:0], whole[:, :0]):
         with pytest.raises(ValueError, match="an array must be a picture of one pixel or more, got"):
             model.embed([whole, empty])

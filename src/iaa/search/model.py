@@ -75,6 +75,7 @@ class Model:
         A run on vectors takes those: floats (N, D). A picture that cannot be read raises
         ``UnreadablePicture``, which names it.
         """
+        _check_batch(batch_size)
         vectors = _as_vectors(inputs)
         if vectors is not None:
             return self._embed_vectors(vectors, on_batch)
@@ -94,8 +95,7 @@ class Model:
         on_batch: Callable[[int], None] = lambda done: None,
     ) -> tuple[Float[Tensor, "n d"], list[int], dict[int, UnreadablePicture]]:
         """Embeddings of all pictures that can be read, their positions, and what is wrong with the others."""
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be 1 or more, got {batch_size}")
+        _check_batch(batch_size)
         if self.network is None or self.preprocessing is None:
             raise ValueError(f"{self.path} embeds vectors, not pictures: {self.no_pictures}")
         if not len(pictures):
@@ -165,6 +165,11 @@ def load(path: str | Path, *, device: str = "auto") -> Model:
         return Model(path, config, head.dim, None, head, None, where, reason)
     behind.head, behind.dim = nn.Sequential(behind.head, head), head.dim
     return Model(path, config, head.dim, behind.to(where).eval(), head, behind.preprocessing, where)
+
+
+def _check_batch(size: int) -> None:
+    if size < 1:
+        raise ValueError(f"batch_size must be 1 or more, got {size}")
 
 
 def _each(
