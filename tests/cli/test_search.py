@@ -106,10 +106,17 @@ def test_a_gallery_is_added_to_and_taken_from(home, capsys, tmp_path):
     assert "no class, no picture and no added folder 'c44'" in err
 
 
-def test_approximate_indexes_tell_their_recall(home, capsys):
+def test_approximate_indexes_tell_their_recall(home, capsys, tmp_path):
     code, out, _ = search(capsys, home, home / "data" / "c0", "--index", "hnsw")
     assert code == 0
     assert "hnsw finds 100.0 % of the true ten nearest" in out
+    shutil.copy(home / "data" / "c0" / "0.png", tmp_path / "one.png")
+    for kind in ("hnsw", "ivf"):
+        words = [home / "data" / "c0" / "1.png", "--gallery", f"folder:{tmp_path}", "--index", kind]
+        code, out, _ = search(capsys, home, *words)
+        assert code == 0
+        assert "one.png" in out
+        assert "1 picture of 1 class, cosine similarity" in out
 
 
 def test_embeddings_files_ask_and_answer(home, capsys, tmp_path):
@@ -145,11 +152,18 @@ def test_embedding_with_a_run_takes_everything_from_the_run(home, capsys, tmp_pa
 
 
 def test_mistakes_take_one_line(home, capsys, tmp_path):
+    (tmp_path / "notes.txt").write_text("no picture")
     for words, text in (
         ([], "name a picture to search for"),
         ([home / "data", "--top", "0"], "--top must be 1 or more, got 0"),
         ([home / "data", "--gallery", "x"], "the gallery must be one of 'folder:DIR'"),
         ([home / "data", "--gallery", f"folder:{tmp_path / 'no'}"], "does not exist"),
+        ([""], "a query must be a picture, a folder or an embeddings file, got an empty name"),
+        ([home / "data", "--gallery", "folder:"], "'folder:' names no path"),
+        (["--add", ""], "what is added must be a folder or a picture, got an empty name"),
+        (["--add", "folder:"], "'folder:' names no path"),
+        (["--remove", ""], "what is removed must be a class or a path, got ''"),
+        (["--add", tmp_path / "notes.txt"], f"nothing of {tmp_path / 'notes.txt'} can be read: "),
     ):
         code, out, err = search(capsys, home, *words)
         assert code == 2

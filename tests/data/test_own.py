@@ -146,3 +146,29 @@ def test_a_ragged_line_is_named(tmp_path):
     (tmp_path / "t.csv").write_text("path,label\na.png,1\nb.png\n")
     with pytest.raises(ValueError, match=r"line 3: expected 2 columns, got 1"):
         load(f"table:{tmp_path / 't.csv'}")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("path,label\nä.png,1\n".encode("latin-1"), r"t\.csv must be text in UTF-8"),
+        (
+            b"path,label,x_1,y_1,x_2,y_2\na.png,1,0,0,9,9\nb.png,1,0,0,a,9\n",
+            r"t\.csv, row 2: x_2 must be a num",
+        ),
+        (b"path,label\n", r"t\.csv has no rows"),
+        (b"", r"t\.csv is empty"),
+        (b"path,label\n" + b"x" * 200_000 + b",1\n", r"t\.csv is no csv table: field larger"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_named(tmp_path, content, message):
+    (tmp_path / "t.csv").write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        load(f"table:{tmp_path / 't.csv'}")
+
+
+def test_a_damaged_parquet_is_named(tmp_path):
+    pytest.importorskip("pyarrow")
+    (tmp_path / "t.parquet").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match=r"t\.parquet is cut short or no Parquet file"):
+        load(f"table:{tmp_path / 't.parquet'}")

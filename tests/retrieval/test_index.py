@@ -64,3 +64,17 @@ def test_nonsense_is_refused_in_words():
         Index(vectors(5), kind="tree")
     with pytest.raises(ValueError, match="top must be 1 or more, got 0"):
         Index(vectors(5)).search(vectors(1), top=0)
+
+
+@pytest.mark.parametrize("kind", ["exact", "flat", "hnsw", "ivf"])
+def test_a_gallery_of_one_is_searched_and_several_rows_can_be_left_out(kind):
+    if kind != "exact":
+        pytest.importorskip("faiss")
+    one = Index(vectors(1), kind=kind)
+    assert one.search(vectors(1), top=5).index.tolist() == [[0]]
+    assert one.recall() is None
+    z = vectors(30)
+    index = Index(z, kind=kind)
+    order = index.search(z[:2], top=30).index
+    some = index.search(z[:2], top=4, exclude=torch.stack([order[0, [0, 2, 3]], torch.tensor([1, -1, -1])]))
+    assert some.index.tolist() == [order[0, [1, 4, 5, 6]].tolist(), order[1, 1:5].tolist()]

@@ -9,6 +9,7 @@ import torch
 import iaa
 import miniatures
 from iaa.retrieval.embeddings import Embeddings
+from iaa.search.answers import answer, ask
 from shelves import more
 
 
@@ -48,6 +49,20 @@ def test_searching_is_a_full_sort_by_cosine(run):
     assert {hit.label for one in some for hit in one} == {"c3"}
     assert len(gallery.search(query, top=99)[0]) == 30
     assert len(gallery.search(query, top=99, exclude=range(5))[0]) == 29
+    fewer = gallery.search(query[:3], top=4, exclude=[order[0, :3].tolist(), [], -1])
+    wanted = [order[0, 3:7].tolist(), order[1, :4].tolist(), order[2, :4].tolist()]
+    assert [[hit.row for hit in one] for one in fewer] == wanted
+    few = gallery.search(query[:1], top=9, within=torch.tensor([1, 4, 8]), exclude=[[0, 4]])
+    assert sorted(hit.row for hit in few[0]) == [1, 8]
+    for wrong, message in (
+        ({"exclude": [0]}, "exclude must have an entry per query, 5, got 1"),
+        ({"exclude": [0, 1, 2, 3, 30]}, "exclude must hold rows of the gallery, 0 … 29, or -1; got 30"),
+        ({"exclude": [0, 1, 2, 3, [-2]]}, "exclude must hold rows of the gallery, 0 … 29, or -1; got -2"),
+        ({"within": torch.tensor([0, 30])}, "within must hold rows of the gallery, 0 … 29"),
+        ({"within": torch.tensor([-1])}, "within must hold rows of the gallery, 0 … 29"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            gallery.search(query, **wrong)
 
 
 def test_what_is_added_and_removed_leaves_the_rest_as_it_is(run, tmp_path, seen):
@@ -112,6 +127,12 @@ def test_flat_folders_divided_folders_and_tables(run, tmp_path):
     assert boxes.data.ids[0].endswith("0.png#xywh=0,0,10,20")
     assert boxes.picture(1).box.tolist() == [10, 0, 20, 20]
     assert not torch.allclose(boxes.data.z[0], boxes.data.z[1])
+    (found,) = answer(boxes.add(model, flat.data.ids[1]), ask(model, [Path(flat.data.ids[0])]))
+    assert found["in_gallery"]
+    assert [hit["id"] for hit in found["hits"]] == [flat.data.ids[1]]  # none of its own boxes
+    (tmp_path / "alone.csv").write_text("path,label\nflat/cats/0.png,a\nflat/cats/1.png,a\n")
+    alone = iaa.Gallery.open(model, f"table:{tmp_path / 'alone.csv'}")  # a gallery needs no training part
+    assert alone.data.split == ["test", "test"]
     with pytest.raises(ValueError, match="the gallery must be one of"):
         iaa.Gallery.open(model, "somewhere")
 

@@ -163,7 +163,7 @@ def test_the_gallery_of_a_head_is_its_vectors_and_takes_pictures_as_well(home, t
     runs.pictures(tmp_path / "more", classes=2, each=1)
     larger = gallery.add(model, tmp_path / "more")
     assert len(larger) == 62
-    row = larger.rows_by_path[str(tmp_path / "more" / "c1" / "0.png")]
+    (row,) = larger.rows_by_path[str(tmp_path / "more" / "c1" / "0.png")]
     torch.testing.assert_close(
         larger.data.z[row : row + 1], model.embed([tmp_path / "more" / "c1" / "0.png"])
     )
@@ -171,3 +171,16 @@ def test_the_gallery_of_a_head_is_its_vectors_and_takes_pictures_as_well(home, t
         model, str(home / "frozen.safetensors")
     )  # vectors the head takes go through it
     torch.testing.assert_close(projected.data.z, gallery.data.z)
+
+
+def test_nonsense_to_embed_is_refused_in_words(home):
+    model = iaa.load(home / "runs" / "run-1")
+    whole = np.zeros((9, 9, 3), dtype=np.uint8)
+    for size in (0, -1):
+        with pytest.raises(ValueError, match=f"batch_size must be 1 or more, got {size}"):
+            model.embed([whole], batch_size=size)
+        with pytest.raises(ValueError, match=f"batch_size must be 1 or more, got {size}"):
+            iaa.load(home / "runs" / "head-1").embed(torch.zeros(1, 8), batch_size=size)
+    for empty in (whole[:0], whole[:, :0]):
+        with pytest.raises(ValueError, match="an array must be a picture of one pixel or more, got"):
+            model.embed([whole, empty])

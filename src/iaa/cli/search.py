@@ -26,7 +26,7 @@ SAME = 0.9995
 
 def command(
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
-    queries: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="QUERY …")] = (),
+    queries: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="QUERY …")] = (),
     top: int = 5,
     gallery: str | None = None,
     classes: bool = False,
@@ -52,7 +52,8 @@ def command(
         gallery: folder:DIR (a class per sub-folder), table:FILE, or an embeddings file made by this model.
         classes: Also name the likeliest classes, or say that it is none of them.
         how: Classes by Gaussians with corrected covariance, by the nearest mean, or the nearest picture.
-        add: Folders or pictures to take into the gallery, for good.
+        add: Folders (a class per sub-folder) or pictures (the class is the name of the folder a picture is
+            in) to take into the gallery, for good.
         remove: Classes or paths to take out of it, for good; the files stay.
         index: Exact, or an index of faiss (hnsw and ivf are approximate; their measured recall is printed).
         json: Print JSON instead of tables.
@@ -63,10 +64,12 @@ def command(
         raise ValueError(f"--top must be 1 or more, got {top}")
     if not queries and not add and not remove:
         raise ValueError("name a picture to search for, or --add or --remove something")
+    if "" in queries:
+        raise ValueError("a query must be a picture, a folder or an embeddings file, got an empty name")
     model = load(run, device=device)
     chosen = _open(model, gallery, add=add, remove=remove)
     if not queries:
-        print(f"{chosen.file}: {len(chosen):,} pictures of {len(chosen.classes):,} classes")
+        print(f"{chosen.file}: {_size(len(chosen), len(chosen.classes))}")
         return 0
     with _progress("queries") as on_progress:
         done = 0
@@ -76,14 +79,14 @@ def command(
             done += pictures
             on_progress(done, 0)
 
-        questions = ask(model, queries, on_batch=tick)
+        questions = ask(model, map(Path, queries), on_batch=tick)
     naming = None
     if classes:
         own = chosen if gallery is None else _own(model)
         naming = open_naming(chosen, how=how, own=own)
     searched = None if index == "exact" else Index(chosen.data.z, kind=index)
     out: dict[str, Any] = {"run": str(run), "gallery": chosen.describe(), "index": {"kind": index}}
-    if searched is not None:
+    if searched is not None and len(searched) > 1:
         out["index"]["recall_at_10"] = searched.recall()
     out["naming"] = None if naming is None else describe_naming(naming)
     out["queries"] = answer(chosen, questions, top=top, naming=naming, index=searched)
@@ -129,10 +132,15 @@ def _title(out: dict[str, Any]) -> str:
     return Path(asked[0]["query"]).name if len(asked) == 1 else f"{len(asked):,} queries"
 
 
+def _size(pictures: int, classes: int) -> str:
+    several = "s" if pictures != 1 else ""
+    return f"{pictures:,} picture{several} of {classes:,} class{'es' if classes != 1 else ''}"
+
+
 def _about(out: dict[str, Any]) -> str:
     """What was searched, how, and what is meant by unknown, in words."""
     gallery, index, naming = out["gallery"], out["index"], out["naming"]
-    words = f"{gallery['pictures']:,} pictures of {gallery['classes']:,} classes, cosine similarity"
+    words = f"{_size(gallery['pictures'], gallery['classes'])}, cosine similarity"
     if "recall_at_10" in index:
         words += f"; {index['kind']} finds {100 * index['recall_at_10']:.1f} % of the true ten nearest"
     if naming is not None and naming["threshold"] is not None:

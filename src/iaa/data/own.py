@@ -23,6 +23,10 @@ _PARTS = {
 _BOX = ("x_1", "y_1", "x_2", "y_2")
 
 
+class UnusableTable(ValueError):
+    """A table that is there, but does not say what it should; the message names file and row."""
+
+
 def folder(root: Path, *, seed: int, test_share: float) -> Dataset:
     """One sub-folder per class, at will below ``train/ val/ test/`` or ``query/ gallery/``.
 
@@ -50,33 +54,41 @@ def folder(root: Path, *, seed: int, test_share: float) -> Dataset:
     return dataset if divided else _split_classes(dataset, test_share, seed)
 
 
-def table(file: Path, *, root: Path | None, seed: int, test_share: float) -> Dataset:
+def table(file: Path, *, root: Path | None, seed: int = 0, test_share: float | None = None) -> Dataset:
     """A csv or Parquet table with the columns path and label, and at will split, is_query, is_gallery.
 
     Paths are relative to ``root``, else to the table's own folder. The tables of open-metric-learning, whose
     ``validation`` is the test part and whose ``x_1 y_1 x_2 y_2`` is a box to cut out, work as they are.
+    Without a column split, a share of the classes drawn by ``seed`` is the test part; None: everything is.
     """
     columns = _read(file)
     for column in ("path", "label"):
         if column not in columns:
-            raise ValueError(f"{file} has no column {column!r}: it has {', '.join(columns)}")
+            there = ", ".join(columns) or "none"
+            raise UnusableTable(f"{file} has no column {column!r}: it has {there}")
         for row, value in enumerate(columns[column], start=1):
             if value is None or not str(value).strip():
-                raise ValueError(f"{file}, row {row}: the {column} is empty")
+                raise UnusableTable(f"{file}, row {row}: the {column} is empty")
+    if not columns["path"]:
+        raise UnusableTable(f"{file} has no rows: expected one per picture below the names of the columns")
     base = file.parent if root is None else root
     paths = [str(base / str(path)) for path in columns["path"]]
     given = [str(value).strip().lower() for value in columns.get("split", ())]
     for row, value in enumerate(given, start=1):
         if value not in ("train", "val", "validation", "test"):
-            raise ValueError(
+            raise UnusableTable(
                 f"{file}, row {row}: split must be train, val, validation or test; got {value!r}"
             )
     split = [_PARTS[value][0] for value in given] or ["train"] * len(paths)
     if given and "test" not in split:
         split = ["test" if part == "val" else part for part in split]
     role = _roles(file, columns, split)
-    dataset = make(file.stem, paths, columns["label"], split, role=role, boxes=_boxes(columns))
-    return dataset if given else _split_classes(dataset, test_share, seed)
+    dataset = make(file.stem, paths, columns["label"], split, role=role, boxes=_boxes(file, columns))
+    if given:
+        return dataset
+    if test_share is None:
+        return dataset.with_split(np.full(len(dataset), "test"))
+    return _split_classes(dataset, test_share, seed)
 
 
 def _split_classes(dataset: Dataset, share: float, seed: int) -> Dataset:
@@ -89,18 +101,28 @@ def _read(file: Path) -> dict[str, list[object]]:
     if not file.is_file():
         raise FileNotFoundError(f"table {file} does not exist")
     if file.suffix.lower() in (".parquet", ".pq"):
-        read = need("pyarrow.parquet", extra="tables").read_table(file)
+        parquet = need("pyarrow.parquet", extra="tables")
+        try:
+            read = parquet.read_table(file)
+        except (ValueError, OSError) as error:
+            raise UnusableTable(f"{file} is cut short or no Parquet file: {error}") from error
         return {name: read.column(name).to_pylist() for name in read.column_names}
-    with open(file, newline="", encoding="utf-8-sig") as lines:
-        head = lines.readline()
-        lines.seek(0)
-        mark = max(",;\t", key=head.count)
-        reader = csv.reader(lines, delimiter=mark)
-        names = [name.strip() for name in next(reader, [])]
-        cells = [row for row in reader if row]
+    try:
+        with open(file, newline="", encoding="utf-8-sig") as lines:
+            head = lines.readline()
+            lines.seek(0)
+            reader = csv.reader(lines, delimiter=max(",;\t", key=head.count))
+            names = [name.strip() for name in next(reader, [])]
+            cells = [row for row in reader if row]
+    except UnicodeDecodeError as error:
+        raise UnusableTable(f"{file} must be text in UTF-8: save it as such ({error})") from error
+    except csv.Error as error:
+        raise UnusableTable(f"{file} is no csv table: {error}") from error
+    if not names:
+        raise UnusableTable(f"{file} is empty: expected the names of the columns in its first line")
     for number, row in enumerate(cells, start=2):
         if len(row) != len(names):
-            raise ValueError(f"{file}, line {number}: expected {len(names)} columns, got {len(row)}")
+            raise UnusableTable(f"{file}, line {number}: expected {len(names)} columns, got {len(row)}")
     return {name: [row[i] for row in cells] for i, name in enumerate(names)}
 
 
@@ -114,7 +136,7 @@ def _roles(file: Path, columns: dict[str, list[object]], split: list[str]) -> li
         if part == "train":
             continue
         if not (query or gallery):
-            raise ValueError(f"{file}, row {row + 1}: a test picture must be query, gallery or both")
+            raise UnusableTable(f"{file}, row {row + 1}: a test picture must be query, gallery or both")
         roles[row] = "both" if query and gallery else "query" if query else "gallery"
     return roles
 
@@ -125,14 +147,17 @@ def _flags(values: Iterable[object] | None, length: int) -> list[bool]:
     return [str(value).strip().lower() in ("true", "1", "1.0", "yes") for value in values]
 
 
-def _boxes(columns: dict[str, list[object]]) -> npt.NDArray[np.float64] | None:
+def _boxes(file: Path, columns: dict[str, list[object]]) -> npt.NDArray[np.float64] | None:
     if not all(name in columns for name in _BOX):
         return None
-    cells = [[_number(value) for value in columns[name]] for name in _BOX]
+    cells = [[_number(file, name, row, cell) for row, cell in enumerate(columns[name], 1)] for name in _BOX]
     boxes = np.array(cells, dtype=np.float64).T
     return None if np.isnan(boxes).all() else boxes
 
 
-def _number(value: object) -> float:
+def _number(file: Path, column: str, row: int, value: object) -> float:
     text = str(value).strip()
-    return math.nan if text in ("", "None", "nan", "NaN") else float(text)
+    try:
+        return math.nan if text in ("", "None", "nan", "NaN") else float(text)
+    except ValueError as error:
+        raise UnusableTable(f"{file}, row {row}: {column} must be a number, got {text!r}") from error

@@ -94,31 +94,41 @@ class Index:
         return len(self.gallery)
 
     def search(
-        self, query: Float[Tensor, "q d"], *, top: int, exclude: Int64[Tensor, " q"] | None = None
+        self,
+        query: Float[Tensor, "q d"],
+        *,
+        top: int,
+        exclude: Int64[Tensor, " q"] | Int64[Tensor, "q m"] | None = None,
     ) -> Neighbors:
         """The ``top`` nearest, or all there are if fewer; where none is left the index is -1.
 
-        ``exclude`` names a row per query that must not answer, -1 for none.
+        ``exclude`` names the row, or several rows, per query that must not answer, -1 for none.
         """
         if top < 1:
             raise ValueError(f"top must be 1 or more, got {top}")
-        k = min(top + (exclude is not None), len(self))
+        if exclude is not None and exclude.ndim == 1:
+            exclude = exclude[:, None]
+        k = min(top + (0 if exclude is None else exclude.shape[1]), len(self))
         exact = self._ready is not None
         found = knn(query, self._ready, k=k) if exact else search(self._faiss, query, k=k)
         if exclude is None:
             return found
         return _without(found, exclude.to(found.index.device), top)
 
-    def recall(self, *, top: int = 10, sample: int = 200) -> float:
-        """Share of the true nearest that it finds, measured on a seeded sample of the gallery."""
+    def recall(self, *, top: int = 10, sample: int = 200) -> float | None:
+        """Share of the true nearest that it finds, on a seeded sample of the gallery; None if that is one."""
+        if len(self) < 2:
+            return None
         if self._faiss is None:
             return 1.0
         return measured_recall(self._faiss, self.gallery, k=min(top, len(self) - 1), sample=sample)
 
 
 def _without(found: Neighbors, exclude: Tensor, top: int) -> Neighbors:
-    """Drop the excluded row of each query, keep the order; a place that stays empty has index -1."""
-    own = found.index == exclude[:, None]
+    """Drop the excluded rows of each query, keep the order; a place that stays empty has index -1."""
+    own = torch.zeros_like(found.index, dtype=torch.bool)
+    for column in exclude.unbind(1):
+        own |= found.index == column[:, None]
     last = own.int().argsort(dim=1, stable=True)  # what is dropped goes to the end
     index = found.index.where(~own, -1).gather(1, last)[:, :top]
     return Neighbors(index, found.value.gather(1, last)[:, :top])

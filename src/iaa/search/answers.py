@@ -71,13 +71,13 @@ def answer(
     if not questions.names:
         return []
     rows = gallery.rows_by_path
-    own = [rows.get(os.path.abspath(name), -1) for name in questions.names]
+    own = [rows.get(os.path.abspath(name), []) for name in questions.names]
     hits = gallery.search(questions.z, top=top, exclude=own, index=index)
     root = gallery.data.meta.get("root")
     answers: list[dict[str, Any]] = [
         {
             "query": name,
-            "in_gallery": mine >= 0,
+            "in_gallery": bool(mine),
             "hits": [
                 {
                     "rank": rank,

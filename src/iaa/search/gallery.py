@@ -1,12 +1,14 @@
 """A gallery: embeddings of pictures and what they show, to be searched."""
 
 import functools
+import itertools
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
@@ -49,10 +51,10 @@ class Gallery:
     def open(
         cls,
         model: Model,
-        spec: str | None = None,
+        spec: str | Path | None = None,
         *,
-        add: Iterable[str | Path] = (),
-        remove: Iterable[str] = (),
+        add: str | Path | Iterable[str | Path] = (),
+        remove: str | Path | Iterable[str | Path] = (),
         on_progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> "Gallery":
         """The run's own pictures, or those of ``folder:DIR``, ``table:FILE`` or an embeddings file.
@@ -69,7 +71,7 @@ class Gallery:
         """With the pictures of folders (a class per sub-folder, or the folder's name) or single pictures."""
         return Gallery.open(model, self.spec, add=paths)
 
-    def remove(self, model: Model, *what: str) -> "Gallery":
+    def remove(self, model: Model, *what: str | Path) -> "Gallery":
         """Without these classes or paths; the pictures themselves stay where they are."""
         return Gallery.open(model, self.spec, remove=what)
 
@@ -103,10 +105,12 @@ class Gallery:
         return found if os.path.isfile(found.path) else None
 
     @functools.cached_property
-    def rows_by_path(self) -> dict[str, int]:
-        """The row of every picture by its absolute path."""
-        root = self.data.meta.get("root")
-        return {os.path.abspath(picture(name, root).path): row for row, name in enumerate(self.data.ids)}
+    def rows_by_path(self) -> dict[str, list[int]]:
+        """The rows of every picture by its absolute path: several where it has several boxes."""
+        root, found = self.data.meta.get("root"), dict[str, list[int]]()
+        for row, name in enumerate(self.data.ids):
+            found.setdefault(os.path.abspath(picture(name, root).path), []).append(row)
+        return found
 
     @functools.cached_property
     def exact(self) -> Index:
@@ -118,21 +122,26 @@ class Gallery:
         query: Float[Tensor, "q d"],
         *,
         top: int = 5,
-        exclude: Iterable[int] | None = None,
+        exclude: Iterable[int | Sequence[int]] | None = None,
         within: Int64[Tensor, " m"] | None = None,
         index: Index | None = None,
     ) -> list[list[Hit]]:
         """The most similar pictures of each query, nearest first.
 
-        ``exclude`` gives a row per query that must not answer, -1 for none (a picture of the gallery that
-        asks for others like itself). Only rows ``within`` may answer. ``index`` may replace the exact one.
+        ``exclude`` gives a row or several per query that must not answer, -1 or nothing for none (a picture
+        of the gallery that asks for others like itself). Only rows ``within`` may answer. ``index`` may
+        replace the exact one.
         """
         if query.ndim != 2 or query.shape[1] != self.dim:
             raise ValueError(
                 f"gallery {self.file} holds vectors of {self.dim} dimensions, "
                 f"the query has shape {tuple(query.shape)}"
             )
-        own = None if exclude is None else torch.tensor(list(exclude), dtype=torch.int64)
+        own = None if exclude is None else self._excluded(exclude, len(query))
+        if within is not None and len(within) and not 0 <= int(within.min()) <= int(within.max()) < len(self):
+            raise ValueError(f"within must hold rows of the gallery, 0 … {len(self) - 1}")
+        if within is not None and not len(within):
+            return [[] for _ in query]
         if within is not None:
             index = Index(self.data.z[within])
             if own is not None:
@@ -145,6 +154,20 @@ class Gallery:
             [self._hit(row, value) for row, value in zip(places, values, strict=True) if row >= 0]
             for places, values in zip(rows.tolist(), found.value.tolist(), strict=True)
         ]
+
+    def _excluded(self, given: Iterable[int | Sequence[int]], queries: int) -> Int64[Tensor, "q m"]:
+        """As many columns as the query with the most rows to leave out has, filled up with -1."""
+        rows = [np.atleast_1d(np.asarray(one)).tolist() for one in given]
+        if len(rows) != queries:
+            raise ValueError(f"exclude must have an entry per query, {queries}, got {len(rows)}")
+        for row in itertools.chain(*rows):
+            if not -1 <= row < len(self):
+                raise ValueError(
+                    f"exclude must hold rows of the gallery, 0 … {len(self) - 1}, or -1; got {row}"
+                )
+        most = max(map(len, rows), default=0)
+        full = [row + [-1] * (most - len(row)) for row in rows]
+        return torch.tensor(full, dtype=torch.int64).view(queries, most)
 
     def _hit(self, row: int, similarity: float) -> Hit:
         return Hit(row, similarity, self.label(row), self.data.ids[row])

@@ -13,6 +13,7 @@ from torch import Tensor
 from iaa.config import Config
 from iaa.data import Dataset, load
 from iaa.data.listing import folders, pictures_under
+from iaa.data.own import table
 from iaa.errors import unknown
 from iaa.provenance import Picture, fragment
 from iaa.retrieval.embeddings import Embeddings
@@ -50,7 +51,7 @@ def list_source(source: str) -> Listing:
     if kind == "folder":
         return _folder(path)
     if kind == "table":
-        return from_dataset(load(f"table:{path}"))
+        return from_dataset(table(path, root=None))
     raise unknown("the gallery", source, KINDS)
 
 
@@ -101,7 +102,7 @@ def _folder(root: Path) -> Listing:
         raise FileNotFoundError(f"folder {root} does not exist")
     paths = pictures_under(root)
     if not paths:
-        raise ValueError(f"folder {root} holds no pictures")
+        raise FileNotFoundError(f"folder {root} holds no pictures")
     inner = folders(root)
     skip = 1 if inner and all(path.name.lower() in _PARTS for path in inner) else 0
     classes = []

@@ -76,6 +76,7 @@ class Model:
         A run on vectors takes those: floats (N, D). A picture that cannot be read raises
         ``UnreadablePicture``, which names it.
         """
+        _check_batch(batch_size)
         vectors = _as_vectors(inputs)
         if vectors is not None:
             return self._embed_vectors(vectors, on_batch)
@@ -95,6 +96,7 @@ class Model:
         on_batch: Callable[[int], None] = lambda done: None,
     ) -> tuple[Float[Tensor, "n d"], list[int], dict[int, UnreadablePicture]]:
         """Embeddings of all pictures that can be read, their positions, and what is wrong with the others."""
+        _check_batch(batch_size)
         if self.network is None or self.preprocessing is None:
             raise ValueError(f"{self.path} embeds vectors, not pictures: {self.no_pictures}")
         if not len(pictures):
@@ -170,6 +172,11 @@ def load(path: str | Path, *, device: str = "auto") -> Model:
     return Model(path, config, head.dim, behind.to(where).eval(), head, behind.preprocessing, where)
 
 
+def _check_batch(size: int) -> None:
+    if size < 1:
+        raise ValueError(f"batch_size must be 1 or more, got {size}")
+
+
 def _each(
     network: nn.Module, batches: Any, device: torch.device, on_batch: Callable[[int], None]
 ) -> Iterator[tuple[Tensor, Tensor]]:
@@ -209,6 +216,8 @@ def _prepared(given: Any, step: Transform) -> Tensor:
             raise ValueError(
                 f"an array must be a picture of uint8 (height, width, 3), got {pixels.dtype} {pixels.shape}"
             )
+        if not pixels.size:
+            raise ValueError(f"an array must be a picture of one pixel or more, got {pixels.shape}")
         from PIL import Image
 
         picture = as_rgb(Image.fromarray(pixels))

@@ -5,7 +5,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,19 @@ from iaa.search.model import Model
 
 OWN = "own"
 """The run's own pictures as a source."""
+NAMELESS = "its name is not UTF-8: rename it"
+SOURCES = ("folder", "table", "picture")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the sources of a gallery hold at one moment."""
+
+    listing: Listing
+    notes: tuple[str, ...]
+    """Added sources that are not there any more."""
+    nameless: dict[str, str]
+    """Pictures that no text can name, their names spelt in ASCII, and why they are left out."""
 
 
 @dataclass(frozen=True)
@@ -31,22 +44,43 @@ class Plan:
         return cls((OWN if spec is None else absolute(spec),))
 
     @classmethod
-    def from_json(cls, given: dict[str, Any]) -> "Plan":
-        """The inverse of ``as_json``."""
+    def from_json(cls, given: Any) -> "Plan":
+        """The inverse of ``as_json``; anything else is a ``ValueError``."""
+        names = {field.name for field in fields(cls)}
+        if not isinstance(given, dict) or not given.get("sources") or not names.issuperset(given):
+            raise ValueError("it does not say what it is made of")
+        for values in given.values():
+            if not isinstance(values, list | tuple) or not all(isinstance(one, str) for one in values):
+                raise ValueError("it does not say what it is made of")
+        for source in given["sources"]:
+            if source != OWN:
+                absolute(source)
         return cls(**{name: tuple(values) for name, values in given.items()})
 
     def as_json(self) -> dict[str, Any]:
         """For the header of the gallery's file."""
         return asdict(self)
 
-    def listing(self, model: Model) -> Listing:
-        """What belongs into the gallery now."""
-        found = distinct(_list(source, model) for source in self.sources)
+    def found(self, model: Model) -> Found:
+        """What belongs into the gallery now; what was added and is gone since counts as nothing."""
+        first, *added = self.sources
+        listings, notes = [_list(first, model)], []
+        for source in added:
+            try:
+                listings.append(list_source(source))
+            except FileNotFoundError as error:
+                notes.append(f"{error}: what was added from there is out of the gallery until it is back")
+        found = distinct(listings)
         classes, paths = set(self.removed_classes), set(self.removed_paths)
-        if not classes and not paths:
-            return found
-        named = enumerate(zip(found.ids, found.classes, strict=True))
-        return found.take(row for row, (n, c) in named if c not in classes and picture(n).path not in paths)
+        if classes or paths:
+            rows = enumerate(zip(found.ids, found.classes, strict=True))
+            found = found.take(
+                row for row, (n, c) in rows if c not in classes and picture(n).path not in paths
+            )
+        nameless = {name: ascii(name)[1:-1] for name in found.ids if not _is_text(name)}
+        if nameless:
+            found = found.take(row for row, name in enumerate(found.ids) if name not in nameless)
+        return Found(found, tuple(notes), dict.fromkeys(nameless.values(), NAMELESS))
 
     def changed(self, model: Model, add: Iterable[str], remove: Iterable[str]) -> "Plan":
         """With more sources, and without some classes, paths or added folders."""
@@ -58,8 +92,7 @@ class Plan:
         return plan
 
     def _with(self, place: str) -> "Plan":
-        path = Path(place).expanduser()
-        source = absolute(place if ":" in place else f"{'folder' if path.is_dir() else 'picture'}:{place}")
+        source = named(place)
         found = list_source(source)  # an error names the place before anything is changed
         paths = {picture(name).path for name in found.ids}
         return Plan(
@@ -69,12 +102,20 @@ class Plan:
         )
 
     def _without(self, what: str, model: Model) -> "Plan":
-        listing = self.listing(model)
+        if not _place(what):
+            raise ValueError(f"what is removed must be a class or a path, got {what!r}")
+        path = os.path.abspath(Path(_place(what)).expanduser())
+        dropped = {f"{kind}:{path}" for kind in SOURCES} & set(self.sources[1:])
+        if dropped:  # not listed: it may be gone
+            single = (path,) if f"picture:{path}" in dropped else ()  # another source may hold it as well
+            return replace(
+                self,
+                sources=tuple(one for one in self.sources if one not in dropped),
+                removed_paths=(*self.removed_paths, *single),
+            )
+        listing = self.found(model).listing
         if what in listing.classes:
             return replace(self, removed_classes=(*self.removed_classes, what))
-        path = os.path.abspath(Path(what).expanduser())
-        if f"folder:{path}" in self.sources[1:]:
-            return replace(self, sources=tuple(one for one in self.sources if one != f"folder:{path}"))
         paths = {picture(name).path for name in listing.ids}
         for one in (path, what):
             if one in paths:
@@ -87,9 +128,33 @@ class Plan:
 def absolute(spec: str) -> str:
     """``folder:DIR`` and the like with a path that holds wherever the program is started."""
     kind, colon, place = spec.partition(":")
-    if not colon or kind not in ("folder", "table", "picture"):
+    if not colon or kind not in SOURCES:
         raise unknown("the gallery", spec, KINDS)
+    if not place:
+        raise ValueError(f"{spec!r} names no path: an empty one would mean the current folder")
     return f"{kind}:{os.path.abspath(Path(place).expanduser())}"
+
+
+def named(place: str) -> str:
+    """The source that a path given to ``add`` stands for; it may say its kind itself."""
+    if not place:
+        raise ValueError("what is added must be a folder or a picture, got an empty name")
+    if _place(place) != place:
+        return absolute(place)
+    return absolute(f"{'folder' if Path(place).expanduser().is_dir() else 'picture'}:{place}")
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:  # bytes of another encoding, as file systems allow
+        return False
+    return True
+
+
+def _place(given: str) -> str:
+    kind, colon, place = given.partition(":")
+    return place if colon and kind in SOURCES else given
 
 
 def gallery_file(model: Model, spec: str | None) -> Path:
@@ -101,7 +166,7 @@ def gallery_file(model: Model, spec: str | None) -> Path:
     else:
         source = absolute(spec)
         word = re.sub(r"[^\w.-]+", "-", Path(source.partition(":")[2]).stem)[:40]
-        name = f"{source.partition(':')[0]}-{word}-{hashlib.sha256(source.encode()).hexdigest()[:8]}"
+        name = f"{source.partition(':')[0]}-{word}-{hashlib.sha256(os.fsencode(source)).hexdigest()[:8]}"
     return model.folder / "galleries" / f"{name}.safetensors"
 
 
