@@ -59,7 +59,7 @@ def test_two_processes_are_one_with_the_same_batches(tmp_path: Path, start, loss
             devices=devices,
             epochs=4,
             network=Network(dim=8, freeze_bn=True),  # its statistics would differ between halves of a batch
-            optimizer=Optimizer(lr=1e-3),
+            optimizer=Optimizer(name="sgd", lr=0.03),  # Adam would hide a gradient of the wrong size
             split=Split(test_share=0.2, val_classes=0.25),
         )
 

@@ -34,7 +34,7 @@ def test_every_arm_and_seed_is_a_run_and_the_result_is_written(words, tmp_path, 
     assert found["runs"] == {
         name: [f"{name}-seed{seed}-1" for seed in (0, 1)] for name in ("baseline", "iaa", "wide")
     }
-    for name, copies, strength in (("baseline", 0, 0.8), ("iaa", 3, 0.8), ("wide", 3, 2.0)):
+    for name, copies, strength in (("baseline", 0, 0.2), ("iaa", 3, 0.2), ("wide", 3, 2.0)):
         for seed in (0, 1):
             config = json.loads((tmp_path / f"out/{name}-seed{seed}-1/config.json").read_text())
             assert config["seed"] == seed
@@ -91,7 +91,7 @@ def test_runs_of_another_comparison_are_refused_before_any_work(words, tmp_path,
     capsys.readouterr()
     assert main([*words, str(tmp_path / "out"), "--augment.strength", "0.5"]) == 2
     error = capsys.readouterr().err
-    assert "is a run of another comparison (augment.strength 0.5, not 0.8): give another --out" in error
+    assert "is a run of another comparison (augment.strength 0.5, not 0.2): give another --out" in error
     assert error.count("\n") == 1
 
 
