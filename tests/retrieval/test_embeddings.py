@@ -192,3 +192,14 @@ def test_a_full_disk_is_told_of_the_target(tmp_path):
     with pytest.raises(OSError, match=rf"^cannot write {tmp_path / 'x.html'}: No space left on device$"):
         replace_file(tmp_path / "x.html", full)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_compressed_file_with_a_wrong_byte_is_named(tmp_path):
+    file = tmp_path / "vectors.npz"
+    np.savez_compressed(file, z=np.zeros((400, 8), np.float32), labels=np.arange(400) % 4)
+    content = bytearray(file.read_bytes())
+    at = content.index(b"z.npy") + 40
+    content[at : at + 8] = b"\xff" * 8
+    file.write_bytes(bytes(content))
+    with pytest.raises(ValueError, match=r"vectors\.npz"):
+        Embeddings.load(file)

@@ -7,9 +7,11 @@ likewise ``class_names`` (with ``class_labels``, the labels they name). The head
 ``meta`` as JSON.
 """
 
+import csv
 import json
 import os
 import tempfile
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -103,7 +105,7 @@ class Embeddings:
         try:
             found = READERS[path.suffix](path)
             as_vectors(found.z)
-        except (KeyError, IndexError, TypeError, AttributeError) as error:
+        except (KeyError, IndexError, TypeError, AttributeError, csv.Error, zlib.error) as error:
             reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
             raise ValueError(f"{path} is damaged: {reason}") from error
         except ValueError as error:  # also bad JSON, and bytes that are no UTF-8
