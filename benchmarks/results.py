@@ -156,7 +156,7 @@ def _main(kept: Path) -> Iterator[str]:
 
 def _sections(kept: Path, bench: str) -> Iterator[str]:
     for file in sorted(kept.glob(f"{bench}-*.md")):
-        if bench == "cub" and file.stem.startswith("cub-head"):
+        if file.stem.endswith("-correlation") or (bench == "cub" and file.stem.startswith("cub-head")):
             continue
         title, _, body = file.read_text().partition("\n")
         yield f"### {file.stem.removeprefix(bench + '-')}: {title.removeprefix('# ')}\n{body}"
@@ -166,20 +166,8 @@ def _sections(kept: Path, bench: str) -> Iterator[str]:
 
 
 def _correlations(kept: Path) -> Iterator[str]:
-    for file in sorted(kept.glob("*-correlation.json")):
-        found = json.loads(file.read_text())
-        powers = sorted({one["p"] for one in found["coefficients"]})
-        pairs = list(dict.fromkeys((one["squared"], one["root"]) for one in found["coefficients"]))
-        values = {(one["p"], one["squared"], one["root"]): one["value"] for one in found["coefficients"]}
-        yield f"### {file.stem.removesuffix('-correlation')}\n"
-        yield _line(["mean, covariance", *(f"p = {p:g}" for p in powers)])
-        yield _line(["---"] * (len(powers) + 1))
-        for squared, root in pairs:
-            what = (
-                f"{'squared means' if squared else 'means'}, {'standard deviations' if root else 'variances'}"
-            )
-            yield _line([what, *(f"{values[p, squared, root]:.3f}" for p in powers)])
-        yield f"\n{found['classes']:,} classes. {found['verdict']['text']}\n"
+    for file in sorted(kept.glob("*-correlation.md")):
+        yield f"### {file.stem.removesuffix('-correlation')}\n\n{file.read_text()}"
 
 
 def _number(one: dict[str, Any]) -> str:
