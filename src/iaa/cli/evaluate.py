@@ -1,8 +1,7 @@
 """``iaa evaluate``: R@K, RP and MAP@R of embeddings files, with intervals, comparison and worst classes."""
 
 import json as jsonlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,9 +9,9 @@ from typing import Annotated, Any, Literal
 import tyro
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from iaa.cli.samples import progress
 from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.evaluation import Evaluation, compare, draw_galleries, evaluate, worst_classes
 from iaa.retrieval.significance import DRAWS
@@ -55,7 +54,7 @@ def command(
                 "--gallery-draws repeats exact scoring and goes with none of --against, --per-class, --index"
             )
         for file in files:
-            with _progress(file.name) as tick:
+            with progress(file.name) as tick:
                 drawn = draw_galleries(Embeddings.load(file), gallery_draws, seed=seed, tick=tick, **options)
             out["files"].append(
                 {"file": str(file), "metrics": drawn, "gallery_draws": gallery_draws, "seed": seed}
@@ -91,7 +90,7 @@ def _order(stem: str) -> tuple[int, str]:
 
 def _score(file: Path, options: dict[str, Any]) -> Evaluation:
     data = Embeddings.load(file)
-    with _progress(file.name) as tick:
+    with progress(file.name) as tick:
         try:
             return evaluate(data, tick=tick, **options)
         except ValueError as error:
@@ -213,13 +212,3 @@ def _title(row: dict[str, Any]) -> str:
 
 def _span(pair: Sequence[float]) -> str:
     return f"[{pair[0]:.2f}, {pair[1]:.2f}]".replace("[", r"\[")
-
-
-@contextmanager
-def _progress(name: str) -> Iterator[Callable[[float], None]]:
-    """A bar with the time left on stderr, silent where that is no terminal."""
-    console = Console(stderr=True)
-    columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(name, total=1.0)
-        yield lambda done: bar.update(task, completed=done)
