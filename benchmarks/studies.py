@@ -12,8 +12,16 @@ from iaa.cli import main as iaa
 RUNS = Path("runs") / "results"
 VECTORS = RUNS / "cub-lite0.safetensors"
 LOSSES = ("multi_similarity", "contrastive", "triplet")
+FURTHER = ("triplet_distance", "margin", "circle", "norm_softmax", "proxy_nca", "soft_triple")
 BENCHES: dict[str, dict[str, Any]] = {
     "cub-head": {"data": f"embeddings:{VECTORS}", "network.dim": 512, "epochs": 15},
+    "cub-head-3": {
+        "data": f"embeddings:{VECTORS}",
+        "network.dim": 512,
+        "epochs": 15,
+        "split.per_class": 3,
+        "augment.covariance": "full",
+    },
     "emoji": {},
     "cub": {
         "data": "cub",
@@ -38,7 +46,7 @@ def prepare(bench: str, cub: str | None) -> None:
     """Make what a bench needs and is not there yet."""
     if bench == "cub":
         photos(cub)
-    if bench == "cub-head" and not VECTORS.exists():
+    if bench.startswith("cub-head") and not VECTORS.exists():
         VECTORS.parent.mkdir(parents=True, exist_ok=True)
         words = ["embed", "cub", "--root", str(photos(cub)), "--split", "all", "--out", str(VECTORS)]
         if iaa(words):

@@ -1,20 +1,21 @@
-"""Learning rate and strength for the results, chosen on held-out training classes, never on test classes.
+"""Learning rate, margin and strength for the results, chosen on held-out training classes, never on test classes.
 
-python benchmarks/tuning.py [bench …] [--losses …] [--cub DIR-OR-TAR] [--jobs 2]   benches: cub-head emoji cub
+python benchmarks/tuning.py [bench …] [--losses …] [--cub DIR-OR-TAR] [--jobs 2]
 
-First the learning rate, by the baseline alone, then the strength at that rate: as many trials for the
-baseline as for IAA, and in doubt in the baseline's favour. What counts is MAP@R on a third of the training
-classes after the last epoch, averaged over seeds, each of which holds out other classes. Goes on where it
-was stopped; writes tuning.json.
+First the learning rate and then the margin (where the paper gives none), both by the baseline alone; then, at
+these, the strength, and at the best strength whether own copies are positives. So the baseline has as many
+trials as IAA, and in doubt the better place. What counts is MAP@R on a third of the training classes after
+the last epoch, averaged over seeds, each of which holds out other classes. Goes on where it was stopped;
+writes tuning.json.
 """
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from studies import BENCHES, LOSSES, fields_of, parser, prepare
+from studies import BENCHES, FURTHER, LOSSES, fields_of, parser, prepare
 from surroundings import HERE, surroundings, write
 
 from iaa.cli.arms import changed, train_arms
@@ -31,13 +32,19 @@ class Grid:
     rates: tuple[float, ...]
     strengths: tuple[float, ...]
     seeds: tuple[int, ...]
-    fixed: dict[str, Any] = field(default_factory=dict)
+    uncorrected: bool = False
+    """Whether IAA without correction gets a strength of its own."""
 
 
 GRIDS = {
     "cub-head": Grid((3e-5, 1e-4, 3e-4, 1e-3), (0.2, 0.4, 0.8, 1.6), (0, 1, 2)),
-    "emoji": Grid((3e-4, 1e-3, 3e-3), (0.05, 0.2, 0.8), (0, 1)),
+    "cub-head-3": Grid((3e-5, 1e-4, 3e-4, 1e-3), (0.2, 0.8, 2.0, 5.0), (0, 1, 2, 3, 4), uncorrected=True),
+    "emoji": Grid((3e-4, 1e-3, 3e-3), (0.05, 0.2, 0.8), (0,)),
     "cub": Grid((3e-5, 1e-4), (0.2, 0.8), (0,)),
+}
+MARGINS = {
+    "contrastive": ("neg_margin", (0.2, 0.35, 0.5, 0.7, 1.0)),
+    "triplet": ("margin", (0.05, 0.1, 0.2, 0.4)),
 }
 
 
@@ -79,29 +86,48 @@ def told(scores: dict[str, list[float]]) -> dict[str, Any]:
 
 
 def tune(bench: str, loss: str, jobs: int) -> dict[str, Any]:
-    """Both stages of one loss."""
+    """All stages of one loss."""
     grid = GRIDS[bench]
-    rates = {f"rate-{rate:g}": {"optimizer.lr": rate, "augment.copies": 0} for rate in grid.rates}
-    baseline = trials(bench, loss, rates, grid, jobs)
-    rate = rates[max(baseline, key=lambda name: mean(baseline[name]))]["optimizer.lr"]
-    strengths = {
-        f"strength-{strength:g}": {"optimizer.lr": rate, "augment.strength": strength}
-        for strength in grid.strengths
+    tried: dict[str, dict[str, list[float]]] = {}
+
+    def best(kind: str, arms: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        scores = trials(bench, loss, arms, grid, jobs)
+        tried[kind] = tried.get(kind, {}) | scores
+        return arms[max(scores, key=lambda name: mean(scores[name]))]
+
+    baseline = best(
+        "baseline",
+        {f"rate-{rate:g}": {"optimizer.lr": rate, "augment.copies": 0} for rate in grid.rates},
+    )
+    if loss in MARGINS:
+        name, values = MARGINS[loss]
+        arms = {f"margin-{value:g}": {**baseline, "loss_options": {name: value}} for value in values}
+        baseline = best("baseline", arms)
+    shared = {key: value for key, value in baseline.items() if key != "augment.copies"}
+    strengths = {f"strength-{value:g}": {**shared, "augment.strength": value} for value in grid.strengths}
+    boosted = best("iaa", strengths)
+    arms = {
+        f"strength-{boosted['augment.strength']:g}": boosted,
+        "own-copies": {**boosted, "augment.own_copies": True},
     }
-    boosted = trials(bench, loss, strengths, grid, jobs)
-    best = max(boosted, key=lambda name: mean(boosted[name]))
+    chosen = {"chosen": best("iaa", arms)}
+    if grid.uncorrected:
+        strengths = {
+            f"uncorrected-{name}": {**chosen["chosen"], **fields, "augment.correction": False}
+            for name, fields in strengths.items()
+        }
+        chosen["uncorrected"] = best("iaa", strengths)
     return {
         "metric": f"{METRIC} on held-out training classes, seeds {', '.join(map(str, grid.seeds))}",
-        "baseline": told(baseline),
-        "iaa": told(boosted),
-        "chosen": strengths[best],
+        **chosen,
+        **{kind: told(scores) for kind, scores in tried.items()},
         **surroundings("torch", "pytorch-metric-learning"),
     }
 
 
 def main() -> None:
     known = parser(__doc__, BENCHES)
-    known.add_argument("--losses", nargs="+", choices=LOSSES, default=LOSSES)
+    known.add_argument("--losses", nargs="+", choices=(*LOSSES, *FURTHER), default=LOSSES)
     words = known.parse_args()
     former = HERE / "tuning.json"
     result = json.loads(former.read_text()) if former.exists() else {}

@@ -32,8 +32,7 @@ class PictureSource:
         split = config.split
         options: dict[str, Any] = {"root": config.root, "seed": config.seed, "protocol": split.protocol}
         options |= {"test_share": split.test_share}
-        whole = load(config.data, per_class=split.per_class, size=split.size, **options)
-        self.dataset = whole.hold_out(split.val_classes, seed=config.seed) if split.val_classes else whole
+        self.dataset = _parts(load(config.data, size=split.size, **options), config)
         self.tests = evaluations(config.data, size=split.size, **options)
 
     def training(self, part: Dataset) -> Pictures:
@@ -93,11 +92,8 @@ class VectorSource:
         if set(self.file.split) == {"test"}:  # no split of its own
             chosen = draw_classes(np.unique(whole.labels), share, seed=config.seed)
             whole = whole.with_split(np.where(np.isin(whole.labels, chosen), "test", "train"))
-        if config.split.per_class is not None:
-            whole = whole.per_class(config.split.per_class, seed=config.seed)
-        if config.split.val_classes:
-            whole = whole.hold_out(config.split.val_classes, seed=config.seed)
-        self.dataset, self.tests = whole, {"test": whole.part("test")}
+        self.dataset = _parts(whole, config)
+        self.tests = {"test": self.dataset.part("test")}
 
     def training(self, part: Dataset) -> _Vectors:
         """As they are."""
@@ -122,6 +118,14 @@ class VectorSource:
 
 
 Source = PictureSource | VectorSource
+
+
+def _parts(whole: Dataset, config: Config) -> Dataset:
+    """With classes held out, which keep all their pictures, and few of the others if so wanted."""
+    split = config.split
+    if split.val_classes:
+        whole = whole.hold_out(split.val_classes, seed=config.seed)
+    return whole if split.per_class is None else whole.per_class(split.per_class, seed=config.seed)
 
 
 def open_source(config: Config) -> tuple[Source, models.Embedder | Projection]:
