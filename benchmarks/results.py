@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from studies import BENCHES, LOSSES, RUNS, VECTORS, fields_of, parser, prepare
+from studies import BENCHES, FURTHER, LOSSES, RUNS, VECTORS, fields_of, parser, prepare
 from surroundings import HERE
 
 from iaa.cli import main as iaa
@@ -25,13 +25,19 @@ PAGE = HERE.parent / "docs" / "results.md"
 README = HERE.parent / "README.md"
 TITLES = {
     "cub-head": "CUB-200-2011, a linear head on a frozen Lite0",
+    "cub-head-3": "The same with three samples of every class",
     "emoji": "emoji, a small network from scratch",
     "cub": "CUB-200-2011, Lite0 trained whole at 128 px",
 }
-SWEEPS = ("few-estimates", "losses", "components", "generation", "strength", "copies", "neighbors")
+SWEEPS = ("few-estimates", "components", "strength", "copies", "neighbors")
 MARKS = "<!-- results -->", "<!-- end of results -->"
 """Between these in README stands the main table."""
-SEEDS = {"cub-head": 10, "emoji": 5, "cub": 3}
+SEEDS = {"cub-head": 10, "cub-head-3": 10, "emoji": 5, "cub": 3}
+ARMS = {
+    "cub-head": ("full: augment.covariance=full", "fixed: augment.around=mean"),
+    "emoji": ("no-correction: augment.correction=False",),
+}
+"""Beside baseline and IAA."""
 
 
 @dataclass(frozen=True)
@@ -48,21 +54,22 @@ def studies() -> dict[str, Study]:
     tuned = json.loads(file.read_text()) if file.exists() else {}
     found: dict[str, Study] = {}
     for bench in BENCHES:
-        for loss in LOSSES:
-            if loss in tuned.get(bench, {}):
-                options = [*_options(fields_of(bench, loss) | tuned[bench][loss]["chosen"])]
-                arm = "full: augment.covariance=full" if bench == "cub-head" else ""
-                arm = "no-correction: augment.correction=False" if bench == "emoji" else arm
-                words = ["compare", *options, "--seeds", str(SEEDS[bench]), *(["--arm", arm] if arm else [])]
-                found[f"{bench}-{loss}"] = Study(bench, tuple(words))
-                if bench == "cub-head":
-                    words = ["ablate", "few-samples", *options, "--seeds", "5"]
-                    found[f"{bench}-few-samples-{loss}"] = Study(bench, tuple(words))
-        if bench == "cub-head" and LOSSES[0] in tuned.get(bench, {}):
-            options = [*_options(fields_of(bench, LOSSES[0]) | tuned[bench][LOSSES[0]]["chosen"])]
-            for name in SWEEPS:
-                words = ["ablate", name, *options, "--seeds", "5"]
-                found[f"{bench}-{name}"] = Study(bench, tuple(words))
+        for loss in (*LOSSES, *FURTHER):
+            if loss not in tuned.get(bench, {}):
+                continue
+            options = [*_options(fields_of(bench, loss) | tuned[bench][loss]["chosen"])]
+            arms = ARMS.get(bench, ()) if loss in LOSSES else ()
+            if "uncorrected" in tuned[bench][loss]:
+                fields = tuned[bench][loss]["uncorrected"]
+                changes = (f"{name}={value}" for name, value in fields.items() if name.startswith("augment."))
+                arms = (f"no-correction: {', '.join(changes)}",)
+            seeds = str(SEEDS[bench] if loss in LOSSES else 5)
+            words = ["compare", *options, "--seeds", seeds, *(word for arm in arms for word in ("--arm", arm))]
+            found[f"{bench}-{loss}"] = Study(bench, tuple(words))
+            names = SWEEPS if loss == LOSSES[0] else ()
+            for name in ("few-samples", *names) if bench == "cub-head" and loss in LOSSES else ():
+                title = f"{bench}-{name}" + (f"-{loss}" if name not in SWEEPS else "")
+                found[title] = Study(bench, ("ablate", name, *options, "--seeds", "5"))
     found["cub-correlation"] = Study("cub-head", ("analyze", "correlation", str(VECTORS)))
     emoji = sorted(RUNS.glob("emoji-*/iaa-seed0-*"))
     if emoji:
@@ -72,7 +79,10 @@ def studies() -> dict[str, Study]:
 
 def _options(fields: dict[str, Any]) -> Iterator[str]:
     for name, value in fields.items():
-        if isinstance(value, bool):
+        if isinstance(value, dict):
+            yield f"--{name.replace('_', '-')}"
+            yield from (str(part) for pair in value.items() for part in pair)
+        elif isinstance(value, bool):
             *groups, last = name.replace("_", "-").split(".")
             yield "--" + ".".join([*groups, last if value else f"no-{last}"])
         else:
@@ -93,7 +103,9 @@ def run(name: str, study: Study, jobs: int) -> None:
 
 def page(kept: Path = KEPT) -> str:
     """docs/results.md from the files in docs/results."""
-    text = [INTRODUCTION, *_main(kept)]
+    text = [INTRODUCTION, *_table(kept, LOSSES)]
+    further = [*_table(kept, FURTHER)]
+    text += ["## Further losses\n", *further] if further else []
     for bench, title in TITLES.items():
         sections = [*_sections(kept, bench)]
         if sections:
@@ -109,8 +121,8 @@ INTRODUCTION = """# Results
 Every number here was written by a command (`make results`, that is `benchmarks/results.py`) from the files
 in [results/](results), which hold the scores of every seed, the command, the commit and the versions.
 Baseline and IAA share seeds, and so first weights, batches and budget; the last epoch is reported. Learning
-rate (by the baseline) and strength are chosen on held-out training classes by `benchmarks/tuning.py`; those
-of the embedded default as [decisions](decisions.md) tell. Percent on unseen classes, mean ± standard
+rate and margin (by the baseline), strength and own copies are chosen on held-out training classes by
+`benchmarks/tuning.py`, whose trials are in `benchmarks/tuning.json`. Percent on unseen classes, mean ± standard
 deviation over seeds; p of a paired t-test over seeds. No study is left out.
 """
 
@@ -119,13 +131,14 @@ def readme(text: str, kept: Path = KEPT) -> str:
     """README with the main table between its two marks."""
     before, _, rest = text.partition(MARKS[0])
     _, _, after = rest.partition(MARKS[1])
-    return f"{before}{MARKS[0]}\n" + "\n".join(_main(kept)) + f"{MARKS[1]}{after}"
+    return f"{before}{MARKS[0]}\n" + "\n".join(_table(kept, LOSSES)) + f"{MARKS[1]}{after}"
 
 
-def _main(kept: Path) -> Iterator[str]:
+def _table(kept: Path, losses: tuple[str, ...]) -> Iterator[str]:
+    """Baseline and IAA, a line for each bench and loss."""
     rows = []
     for bench in TITLES:
-        for loss in ("default", *LOSSES):
+        for loss in losses:
             file = kept / f"{bench}-{loss}.json"
             if not file.exists():
                 continue
@@ -150,19 +163,23 @@ def _main(kept: Path) -> Iterator[str]:
             *(f"MAP@R {w}" for w in pair),
         ]
         yield from (_line(head), _line(["---"] * len(head)), *map(_line, rows), "")
-        yield "untrained: vectors as given, or raw pixels where the network starts from nothing. default: as"
-        yield "`iaa compare emoji` runs it, with multi-similarity.\n"
+        yield "untrained: vectors as given, or raw pixels where the network starts from nothing.\n"
 
 
 def _sections(kept: Path, bench: str) -> Iterator[str]:
     for file in sorted(kept.glob(f"{bench}-*.md")):
-        if file.stem.endswith("-correlation") or (bench == "cub" and file.stem.startswith("cub-head")):
+        if file.stem.endswith("-correlation") or _bench_of(file.stem) != bench:
             continue
         title, _, body = file.read_text().partition("\n")
         yield f"### {file.stem.removeprefix(bench + '-')}: {title.removeprefix('# ')}\n{body}"
         figure = file.with_suffix(".svg")
         if figure.exists():
             yield f"![{file.stem}](results/{figure.name})\n"
+
+
+def _bench_of(study: str) -> str:
+    """The longest name that fits: cub-head-triplet is of cub-head, not of cub."""
+    return max((bench for bench in TITLES if study.startswith(f"{bench}-")), key=len)
 
 
 def _correlations(kept: Path) -> Iterator[str]:

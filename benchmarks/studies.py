@@ -14,11 +14,11 @@ VECTORS = RUNS / "cub-lite0.safetensors"
 LOSSES = ("multi_similarity", "contrastive", "triplet")
 FURTHER = ("triplet_distance", "margin", "circle", "norm_softmax", "proxy_nca", "soft_triple")
 BENCHES: dict[str, dict[str, Any]] = {
-    "cub-head": {"data": f"embeddings:{VECTORS}", "network.dim": 512, "epochs": 15},
+    "cub-head": {"data": f"embeddings:{VECTORS}", "network.dim": 512, "epochs": 10},
     "cub-head-3": {
         "data": f"embeddings:{VECTORS}",
         "network.dim": 512,
-        "epochs": 15,
+        "epochs": 10,
         "split.per_class": 3,
         "augment.covariance": "full",
     },
