@@ -18,6 +18,7 @@ from typing import Any
 from studies import BENCHES, FURTHER, LOSSES, RUNS, VECTORS, fields_of, parser, prepare
 from surroundings import HERE
 
+from iaa.analysis.seeds import paired
 from iaa.cli import main as iaa
 
 KEPT = HERE.parent / "docs" / "results"
@@ -29,7 +30,12 @@ TITLES = {
     "emoji": "emoji, a small network from scratch",
     "cub": "CUB-200-2011, Lite0 trained whole at 128 px",
 }
-SWEEPS = ("few-estimates", "components", "strength", "copies", "neighbors")
+SWEEPS = {
+    "cub-head": ("few-estimates", "components", "strength", "copies"),
+    "cub-head-3": ("components", "strength", "neighbors"),
+}
+"""With multi-similarity; classes of more than 40 samples have no neighbours that lend."""
+FIVE = ("--seeds", "5")
 MARKS = "<!-- results -->", "<!-- end of results -->"
 """Between these in README stands the main table."""
 SEEDS = {"cub-head": 10, "cub-head-3": 10, "emoji": 5, "cub": 3}
@@ -57,24 +63,31 @@ def studies() -> dict[str, Study]:
         for loss in (*LOSSES, *FURTHER):
             if loss not in tuned.get(bench, {}):
                 continue
-            options = [*_options(fields_of(bench, loss) | tuned[bench][loss]["chosen"])]
+            one = tuned[bench][loss]
+            options = [*_options(fields_of(bench, loss) | one["chosen"])]
             arms = ARMS.get(bench, ()) if loss in LOSSES else ()
-            if "uncorrected" in tuned[bench][loss]:
-                fields = tuned[bench][loss]["uncorrected"]
-                changes = (f"{name}={value}" for name, value in fields.items() if name.startswith("augment."))
-                arms = (f"no-correction: {', '.join(changes)}",)
-            seeds = str(SEEDS[bench] if loss in LOSSES else 5)
-            words = ["compare", *options, "--seeds", seeds, *(word for arm in arms for word in ("--arm", arm))]
+            if one["baseline_chosen"].get("loss_options") != one["chosen"].get("loss_options"):
+                arms = (_arm("baseline", one["baseline_chosen"], one["chosen"]), *arms)
+            if "uncorrected" in one:
+                arms = (*arms, _arm("no-correction", one["uncorrected"], one["chosen"]))
+            seeds = ("--seeds", str(SEEDS[bench])) if loss in LOSSES else FIVE
+            words = ["compare", *options, *seeds, *(word for arm in arms for word in ("--arm", arm))]
             found[f"{bench}-{loss}"] = Study(bench, tuple(words))
-            names = SWEEPS if loss == LOSSES[0] else ()
-            for name in ("few-samples", *names) if bench == "cub-head" and loss in LOSSES else ():
-                title = f"{bench}-{name}" + (f"-{loss}" if name not in SWEEPS else "")
-                found[title] = Study(bench, ("ablate", name, *options, "--seeds", "5"))
+            if bench == "cub-head" and loss in LOSSES:
+                found[f"{bench}-few-samples-{loss}"] = Study(bench, ("ablate", "few-samples", *options, *FIVE))
+            for name in SWEEPS.get(bench, ()) if loss == LOSSES[0] else ():
+                found[f"{bench}-{name}"] = Study(bench, ("ablate", name, *options, *FIVE))
     found["cub-correlation"] = Study("cub-head", ("analyze", "correlation", str(VECTORS)))
     emoji = sorted(RUNS.glob("emoji-*/iaa-seed0-*"))
     if emoji:
         found["emoji-correlation"] = Study("emoji", ("analyze", "correlation", str(emoji[0])))
     return found
+
+
+def _arm(name: str, fields: dict[str, Any], basis: dict[str, Any]) -> str:
+    """An arm by what differs from the basis."""
+    changes = (f"{field}={value}" for field, value in fields.items() if basis.get(field) != value)
+    return f"{name}: {', '.join(changes)}"
 
 
 def _options(fields: dict[str, Any]) -> Iterator[str]:
@@ -103,7 +116,9 @@ def run(name: str, study: Study, jobs: int) -> None:
 
 def page(kept: Path = KEPT) -> str:
     """docs/results.md from the files in docs/results."""
-    text = [INTRODUCTION, *_table(kept, LOSSES)]
+    text = [INTRODUCTION, *_main(kept)]
+    corrected = [*_table(kept, ("default", *LOSSES), ("no-correction", "iaa"))]
+    text += ["## Correction against none\n", *corrected] if corrected else []
     further = [*_table(kept, FURTHER)]
     text += ["## Further losses\n", *further] if further else []
     for bench, title in TITLES.items():
@@ -131,39 +146,39 @@ def readme(text: str, kept: Path = KEPT) -> str:
     """README with the main table between its two marks."""
     before, _, rest = text.partition(MARKS[0])
     _, _, after = rest.partition(MARKS[1])
-    return f"{before}{MARKS[0]}\n" + "\n".join(_table(kept, LOSSES)) + f"{MARKS[1]}{after}"
+    return f"{before}{MARKS[0]}\n" + "\n".join(_main(kept)) + f"{MARKS[1]}{after}"
 
 
-def _table(kept: Path, losses: tuple[str, ...]) -> Iterator[str]:
-    """Baseline and IAA, a line for each bench and loss."""
+def _main(kept: Path) -> Iterator[str]:
+    rows = [*_table(kept, ("default", *LOSSES))]
+    yield from rows
+    if rows:
+        yield "untrained: vectors as given, or raw pixels where the network starts from nothing. default: as"
+        yield "`iaa compare emoji` runs it, multi-similarity with its usual parameters.\n"
+
+
+def _table(kept: Path, losses: tuple[str, ...], arms: tuple[str, str] = ("baseline", "iaa")) -> Iterator[str]:
+    """The second arm against the first, a line for each bench and loss."""
     rows = []
     for bench in TITLES:
         for loss in losses:
             file = kept / f"{bench}-{loss}.json"
-            if not file.exists():
+            found = json.loads(file.read_text()) if file.exists() else {}
+            if not found or not all(arm in found["summary"]["test"]["R@1"] for arm in arms):
                 continue
-            found = json.loads(file.read_text())
-            summary = found["summary"]["test"]
             first = next(iter(found["untrained"].values()), {}).get("test", {})
             cells = [bench, loss, str(len(found["seeds"])), f"{first['R@1']:.2f}" if first else ""]
             for metric in ("R@1", "MAP@R"):
-                one = summary[metric]["iaa"]
-                gain = one["against_baseline"]
-                cells += [_number(summary[metric]["baseline"]), _number(one), f"{gain['difference']:+.2f}"]
-                cells += ["" if gain["p_t"] is None else f"{gain['p_t']:.3f}"]
+                scores = found["summary"]["test"][metric]
+                gain = paired(*(scores[arm]["values"] for arm in arms))
+                cells += [_number(scores[arm]) for arm in arms]
+                cells += [f"{gain.difference:+.2f}", "" if gain.p_t is None else f"{gain.p_t:.3f}"]
             rows.append(cells)
     if rows:
-        pair = ["baseline", "IAA", "gain", "p"]
-        head = [
-            "data",
-            "loss",
-            "seeds",
-            "untrained R@1",
-            *(f"R@1 {w}" for w in pair),
-            *(f"MAP@R {w}" for w in pair),
-        ]
+        columns = [*arms, "gain", "p"]
+        head = ["data", "loss", "seeds", "untrained R@1"]
+        head += [f"{metric} {column}" for metric in ("R@1", "MAP@R") for column in columns]
         yield from (_line(head), _line(["---"] * len(head)), *map(_line, rows), "")
-        yield "untrained: vectors as given, or raw pixels where the network starts from nothing.\n"
 
 
 def _sections(kept: Path, bench: str) -> Iterator[str]:

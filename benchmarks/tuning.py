@@ -2,9 +2,9 @@
 
 python benchmarks/tuning.py [bench …] [--losses …] [--cub DIR-OR-TAR] [--jobs 2]
 
-First the learning rate and then the margin (where the paper gives none), both by the baseline alone; then, at
-these, the strength, and at the best strength whether own copies are positives. So the baseline has as many
-trials as IAA, and in doubt the better place. What counts is MAP@R on a third of the training classes after
+The baseline's learning rate and then its margin (the paper gives none); then, at that rate, IAA's strength, its
+margin, and whether own copies are positives. So both have about as many trials, and in doubt the baseline the
+better place. What counts is MAP@R on a third of the training classes after
 the last epoch, averaged over seeds, each of which holds out other classes. Goes on where it was stopped;
 writes tuning.json.
 """
@@ -110,15 +110,16 @@ def tune(bench: str, loss: str, jobs: int) -> dict[str, Any]:
     shared = {key: value for key, value in baseline.items() if key != "augment.copies"}
     strengths = {f"strength-{value:g}": {**shared, "augment.strength": value} for value in grid.strengths}
     boosted = best("iaa", strengths)
-    arms = {
-        f"strength-{boosted['augment.strength']:g}": boosted,
-        "own-copies": {**boosted, "augment.own_copies": True},
-    }
-    chosen = {"chosen": best("iaa", arms)}
+    former = {f"strength-{boosted['augment.strength']:g}": boosted}
+    margins = {f"iaa-margin-{value:g}": {**boosted, "loss_options": {name: value}} for value in values}
+    boosted = best("iaa", former | {at: arm for at, arm in margins.items() if arm != boosted})
+    at = next(at for at, arm in (former | margins).items() if arm == boosted)
+    boosted = best("iaa", {at: boosted, "own-copies": {**boosted, "augment.own_copies": True}})
+    chosen = {"chosen": boosted, "baseline_chosen": shared}
     if grid.uncorrected:
         strengths = {
-            f"uncorrected-{name}": {**chosen["chosen"], **fields, "augment.correction": False}
-            for name, fields in strengths.items()
+            f"uncorrected-{value:g}": {**boosted, "augment.strength": value, "augment.correction": False}
+            for value in grid.strengths
         }
         chosen["uncorrected"] = best("iaa", strengths)
     return {

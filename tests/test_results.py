@@ -7,10 +7,10 @@ import results
 
 def comparison(difference: float) -> dict[str, object]:
     def scores(base: float) -> dict[str, object]:
-        gain = {"difference": difference, "deviation": 0.1, "p_t": 0.012, "p_flip": 0.25}
-        one = {"mean": base, "deviation": 0.5, "values": [base]}
-        boosted = {**one, "mean": base + difference, "against_baseline": gain}
-        return {"baseline": one, "iaa": boosted}
+        values = [base - 0.5, base, base + 0.5]
+        gained = [value + difference + noise for value, noise in zip(values, (-0.1, 0, 0.1), strict=True)]
+        one = {"mean": base, "deviation": 0.5, "values": values}
+        return {"baseline": one, "iaa": {**one, "mean": base + difference, "values": gained}}
 
     summary = {"test": {"R@1": scores(60.0), "MAP@R": scores(30.0)}}
     untrained = {"vectors as given": {"test": {"R@1": 51.25}}}
@@ -23,7 +23,7 @@ def test_the_main_table_shows_losses_as_well_as_gains(tmp_path):
     shown = results.page(tmp_path)
     row = next(line for line in shown.splitlines() if line.startswith("| cub-head | triplet |"))
     cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert cells[2:8] == ["3", "51.25", "60.00 ± 0.50", "58.50 ± 0.50", "-1.50", "0.012"]
+    assert cells[2:8] == ["3", "51.25", "60.00 ± 0.50", "58.50 ± 0.50", "-1.50", "0.001"]
     assert "### triplet: Heads" in shown
 
 
@@ -40,10 +40,14 @@ def test_the_committed_pages_are_what_the_script_writes():
 
 def test_tuned_fields_become_options(tmp_path, monkeypatch):
     chosen = {"optimizer.lr": 0.0003, "augment.strength": 0.4}
-    (tmp_path / "tuning.json").write_text(json.dumps({"cub-head": {"triplet": {"chosen": chosen}}}))
+    chosen["loss_options"] = {"margin": 0.1}
+    tuned = {"chosen": chosen, "baseline_chosen": {"optimizer.lr": 0.0003, "loss_options": {"margin": 0.4}}}
+    (tmp_path / "tuning.json").write_text(json.dumps({"cub-head": {"triplet": tuned}}))
     monkeypatch.setattr(results, "HERE", tmp_path)
     words = results.studies()["cub-head-triplet"].words
     assert words[0] == "compare"
     assert words[words.index("--optimizer.lr") + 1] == "0.0003"
     assert words[words.index("--augment.strength") + 1] == "0.4"
+    assert words[words.index("--loss-options") + 1 :][:2] == ("margin", "0.1")
+    assert words[words.index("--arm") + 1] == "baseline: loss_options={'margin': 0.4}"
     assert "emoji-triplet" not in results.studies()  # not tuned, not run

@@ -32,7 +32,8 @@ class Options:
     seeds: int = 5
     """Number of seeds, counted from --seed."""
     arm: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """A further arm, such as "no-correction: augment.correction=False"; can be given again."""
+    """A further arm, such as "no-correction: augment.correction=False"; can be given again. "baseline: ..." and
+    "iaa: ..." change these two, if each is to have its own learning rate or margin."""
     out: Path | None = None
     """Directory of the comparison; compare-PRESET below --run.out if not given."""
     jobs: int = 1
@@ -56,7 +57,8 @@ def run(words: list[str]) -> int:
     if options.seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {options.seeds}")
     home = options.out or Path(options.config.run.out) / f"compare-{name}"
-    arms = {"baseline": ["augment.copies=0"], "iaa": []} | dict(map(_read_arm, options.arm))
+    arms: dict[str, list[str]] = {"baseline": [], "iaa": []} | dict(map(_read_arm, options.arm))
+    arms["baseline"].append("augment.copies=0")
     configs = {arm: changed(options.config, _values(changes)) for arm, changes in arms.items()}
     if options.config.augment.copies == 0:
         raise ValueError(
@@ -79,9 +81,10 @@ def run(words: list[str]) -> int:
 def _read_arm(text: str) -> tuple[str, list[str]]:
     """``name: field=value, field=value``."""
     name, colon, changes = text.partition(":")
-    if not colon or not re.fullmatch(r"[\w.-]+", name.strip()) or name.strip() in ("baseline", "iaa"):
-        raise ValueError(f"an arm is written 'name: field=value, ...' with a name of its own, got {text!r}")
-    return name.strip(), [change.strip() for change in re.split(r",(?![^()]*\))", changes) if change.strip()]
+    if not colon or not re.fullmatch(r"[\w.-]+", name.strip()):
+        raise ValueError(f"an arm is written 'name: field=value, ...', got {text!r}")
+    parts = re.split(r",(?![^({]*[)}])", changes)
+    return name.strip(), [change.strip() for change in parts if change.strip()]
 
 
 def _values(changes: list[str]) -> dict[str, Any]:
