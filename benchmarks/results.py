@@ -163,10 +163,10 @@ def _table(kept: Path, losses: tuple[str, ...], arms: tuple[str, str] = ("baseli
     for bench in TITLES:
         for loss in losses:
             file = kept / f"{bench}-{loss}.json"
-            found = json.loads(file.read_text()) if file.exists() else {}
+            found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
             if not found or not all(arm in found["summary"]["test"]["R@1"] for arm in arms):
                 continue
-            first = next(iter(found["untrained"].values()), {}).get("test", {})
+            first: dict[str, float] = next(iter(found["untrained"].values()), {"test": {}})["test"]
             cells = [bench, loss, str(len(found["seeds"])), f"{first['R@1']:.2f}" if first else ""]
             for metric in ("R@1", "MAP@R"):
                 scores = found["summary"]["test"][metric]

@@ -32,8 +32,8 @@ class Options:
     seeds: int = 5
     """Number of seeds, counted from --seed."""
     arm: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """A further arm, such as "no-correction: augment.correction=False"; can be given again. "baseline: ..." and
-    "iaa: ..." change these two, if each is to have its own learning rate or margin."""
+    """A further arm, such as "no-correction: augment.correction=False"; can be given again. "baseline: ..." changes
+    that one, where it is to have a learning rate or margin of its own."""
     out: Path | None = None
     """Directory of the comparison; compare-PRESET below --run.out if not given."""
     jobs: int = 1
@@ -81,8 +81,8 @@ def run(words: list[str]) -> int:
 def _read_arm(text: str) -> tuple[str, list[str]]:
     """``name: field=value, field=value``."""
     name, colon, changes = text.partition(":")
-    if not colon or not re.fullmatch(r"[\w.-]+", name.strip()):
-        raise ValueError(f"an arm is written 'name: field=value, ...', got {text!r}")
+    if not colon or not re.fullmatch(r"[\w.-]+", name.strip()) or name.strip() == "iaa":
+        raise ValueError(f"an arm is written 'name: field=value, ...' with a name of its own, got {text!r}")
     parts = re.split(r",(?![^({]*[)}])", changes)
     return name.strip(), [change.strip() for change in parts if change.strip()]
 
