@@ -74,7 +74,9 @@ def studies() -> dict[str, Study]:
             words = ["compare", *options, *seeds, *(word for arm in arms for word in ("--arm", arm))]
             found[f"{bench}-{loss}"] = Study(bench, tuple(words))
             if bench == "cub-head" and loss in LOSSES:
-                found[f"{bench}-few-samples-{loss}"] = Study(bench, ("ablate", "few-samples", *options, *FIVE))
+                found[f"{bench}-few-samples-{loss}"] = Study(
+                    bench, ("ablate", "few-samples", *options, *FIVE)
+                )
             for name in SWEEPS.get(bench, ()) if loss == LOSSES[0] else ():
                 found[f"{bench}-{name}"] = Study(bench, ("ablate", name, *options, *FIVE))
     found["cub-correlation"] = Study("cub-head", ("analyze", "correlation", str(VECTORS)))

@@ -34,12 +34,14 @@ class Grid:
     seeds: tuple[int, ...]
     uncorrected: bool = False
     """Whether IAA without correction gets a strength of its own."""
+    alternatives: bool = False
+    """Whether single changes are looked at as well."""
 
 
 GRIDS = {
-    "cub-head": Grid((3e-5, 1e-4, 3e-4, 1e-3), (0.2, 0.4, 0.8, 1.6), (0, 1)),
+    "cub-head": Grid((3e-5, 1e-4, 3e-4, 1e-3), (0.2, 0.4, 0.8, 1.6), (0, 1), alternatives=True),
     "cub-head-3": Grid((3e-5, 1e-4, 3e-4, 1e-3), (0.2, 0.8, 2.0, 5.0), (0, 1, 2, 3, 4), uncorrected=True),
-    "emoji": Grid((3e-4, 1e-3, 3e-3), (0.05, 0.2, 0.8), (0,)),
+    "emoji": Grid((3e-4, 1e-3, 3e-3), (0.05, 0.2, 0.8), (0,), alternatives=True),
     "cub": Grid((3e-5, 1e-4), (0.2, 0.8), (0,)),
 }
 MARGINS = {
@@ -48,6 +50,17 @@ MARGINS = {
     "triplet": ("margin", (0.1, 0.2, 0.4)),
 }
 """By loss: what decides which pairs still count, and values to try."""
+ALTERNATIVES: dict[str, dict[str, Any]] = {
+    "full covariance": {"augment.covariance": "full"},
+    "unit space": {"augment.space": "unit"},
+    "late start": {"augment.start_epoch": 4},
+    "fresh statistics": {"augment.refresh_every": 1},
+    "fading strength": {"augment.strength_decay": 1.0},
+    "one copy": {"augment.copies": 1},
+    "kernel as printed": {"augment.scale": "raw"},
+    "no correction": {"augment.correction": False},
+}
+"""Single changes to what was chosen, to learn from; nothing is chosen among them."""
 USUAL = {"base": 0.5, "neg_margin": 1.0, "margin": 0.2}
 """The defaults of iaa.losses, with which learning rates are tried."""
 
@@ -116,6 +129,11 @@ def tune(bench: str, loss: str, jobs: int) -> dict[str, Any]:
     at = next(at for at, arm in (former | margins).items() if arm == boosted)
     boosted = best("iaa", {at: boosted, "own-copies": {**boosted, "augment.own_copies": True}})
     chosen = {"chosen": boosted, "baseline_chosen": shared}
+    if grid.alternatives and loss in LOSSES:
+        best(
+            "alternatives",
+            {at.replace(" ", "-"): {**boosted, **fields} for at, fields in ALTERNATIVES.items()},
+        )
     if grid.uncorrected:
         strengths = {
             f"uncorrected-{value:g}": {**boosted, "augment.strength": value, "augment.correction": False}
@@ -136,7 +154,7 @@ def main() -> None:
     words = known.parse_args()
     former = HERE / "tuning.json"
     result = json.loads(former.read_text()) if former.exists() else {}
-    for bench in words.names or BENCHES:
+    for bench in words.names or GRIDS:
         prepare(bench, words.cub)
         for loss in words.losses:
             result.setdefault(bench, {})[loss] = tune(bench, loss, words.jobs)

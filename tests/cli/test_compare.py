@@ -55,7 +55,10 @@ def test_every_arm_and_seed_is_a_run_and_the_result_is_written(words, tmp_path, 
 def test_the_baseline_can_have_a_margin_of_its_own(words, tmp_path):
     arm = ["--arm", "baseline: loss_options={'base': 0.7, 'alpha': 3.0}, optimizer.lr=0.01"]
     assert main([*words, str(tmp_path / "out"), *arm]) == 0
-    for name, options, rate, copies in (("baseline", {"base": 0.7, "alpha": 3.0}, 0.01, 0), ("iaa", {}, 1e-3, 3)):
+    for name, options, rate, copies in (
+        ("baseline", {"base": 0.7, "alpha": 3.0}, 0.01, 0),
+        ("iaa", {}, 1e-3, 3),
+    ):
         config = json.loads((tmp_path / f"out/{name}-seed0-1/config.json").read_text())
         assert config["loss_options"] == options
         assert (config["optimizer"]["lr"], config["augment"]["copies"]) == (rate, copies)
