@@ -130,6 +130,7 @@ def page(kept: Path = KEPT) -> str:
     coefficients = [*_correlations(kept)]
     if coefficients:
         text += ["## Do similar classes vary alike?\n", *coefficients]
+    text += _choices()
     return "\n".join(text)
 
 
@@ -138,9 +139,9 @@ INTRODUCTION = """# Results
 Every number here was written by a command (`make results`, that is `benchmarks/results.py`) from the files
 in [results/](results), which hold the scores of every seed, the command, the commit and the versions.
 Baseline and IAA share seeds, and so first weights, batches and budget; the last epoch is reported. Learning
-rate and margin (by the baseline), strength and own copies are chosen on held-out training classes by
-`benchmarks/tuning.py`, whose trials are in `benchmarks/tuning.json`. Percent on unseen classes, mean ± standard
-deviation over seeds; p of a paired t-test over seeds. No study is left out.
+rate, margin, strength and own copies are chosen on held-out training classes by `benchmarks/tuning.py`; the
+end of this page shows how. Percent on unseen classes, mean ± standard deviation over seeds; p of a paired
+t-test over seeds. No study is left out.
 """
 
 
@@ -192,6 +193,43 @@ def _sections(kept: Path, bench: str) -> Iterator[str]:
         figure = file.with_suffix(".svg")
         if figure.exists():
             yield f"![{file.stem}](results/{figure.name})\n"
+
+
+def _choices() -> Iterator[str]:
+    """What tuning.json says, in two tables."""
+    tuned = json.loads((HERE / "tuning.json").read_text())
+    rows, changes, names = [], [], list[str]()
+    for bench, losses in tuned.items():
+        for loss, one in losses.items():
+            row = [bench, loss]
+            for kind, chosen in (("baseline", "baseline_chosen"), ("iaa", "chosen")):
+                best = max(trial["mean"] for trial in one[kind].values())
+                row += [_told(one[chosen]), str(len(one[kind])), f"{best:.2f}"]
+            rows.append(row)
+            if "alternatives" in one:
+                names = [*one["alternatives"]]
+                gains = (f"{trial['mean'] - best:+.2f}" for trial in one["alternatives"].values())
+                changes.append([bench, loss, *gains])
+    if not rows:
+        return
+    yield "## How parameters were chosen\n"
+    yield "MAP@R on a third of the training classes, held out; all trials are in `benchmarks/tuning.json`.\n"
+    head = ["data", "loss"]
+    head += [
+        f"{kind}{column}" for kind in ("baseline", "IAA") for column in (" chosen", ", trials", ", MAP@R")
+    ]
+    yield from (_line(head), _line(["---"] * len(head)), *map(_line, rows), "")
+    if changes:
+        yield "Single changes to the chosen IAA, as differences in that MAP@R; nothing was chosen by them.\n"
+        head = ["data", "loss", *names]
+        yield from (_line(head), _line(["---"] * len(head)), *map(_line, changes), "")
+
+
+def _told(fields: dict[str, Any]) -> str:
+    """Chosen fields in short."""
+    flat = {key: value for key, value in fields.items() if not isinstance(value, dict)}
+    flat |= fields.get("loss_options", {})
+    return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in flat.items())
 
 
 def _bench_of(study: str) -> str:

@@ -1,12 +1,11 @@
-"""Learning rate, margin and strength for the results, chosen on held-out training classes, never on test classes.
+"""Learning rate, margin and strength for the results, chosen on held-out training classes alone.
 
 python benchmarks/tuning.py [bench …] [--losses …] [--cub DIR-OR-TAR] [--jobs 2]
 
-The baseline's learning rate and then its margin (the paper gives none); then, at that rate, IAA's strength, its
-margin, and whether own copies are positives. So both have about as many trials, and in doubt the baseline the
-better place. What counts is MAP@R on a third of the training classes after
-the last epoch, averaged over seeds, each of which holds out other classes. Goes on where it was stopped;
-writes tuning.json.
+The baseline's learning rate and then its margin (the paper gives none); then, at that rate, IAA's strength,
+its margin, and whether own copies are positives. So both have about as many trials, and in doubt the
+baseline the better place. What counts is MAP@R on a third of the training classes after the last epoch,
+averaged over seeds, each of which holds out other classes. Goes on where it was stopped; writes tuning.json.
 """
 
 import json
@@ -51,14 +50,14 @@ MARGINS = {
 }
 """By loss: what decides which pairs still count, and values to try."""
 ALTERNATIVES: dict[str, dict[str, Any]] = {
-    "full covariance": {"augment.covariance": "full"},
-    "unit space": {"augment.space": "unit"},
-    "late start": {"augment.start_epoch": 4},
-    "fresh statistics": {"augment.refresh_every": 1},
-    "fading strength": {"augment.strength_decay": 1.0},
-    "one copy": {"augment.copies": 1},
-    "kernel as printed": {"augment.scale": "raw"},
-    "no correction": {"augment.correction": False},
+    "full-covariance": {"augment.covariance": "full"},
+    "unit-space": {"augment.space": "unit"},
+    "late-start": {"augment.start_epoch": 4},
+    "fresh-statistics": {"augment.refresh_every": 1},
+    "fading-strength": {"augment.strength_decay": 1.0},
+    "one-copy": {"augment.copies": 1},
+    "kernel-as-printed": {"augment.scale": "raw"},
+    "no-correction": {"augment.correction": False},
 }
 """Single changes to what was chosen, to learn from; nothing is chosen among them."""
 USUAL = {"base": 0.5, "neg_margin": 1.0, "margin": 0.2}
@@ -139,7 +138,7 @@ def tune(bench: str, loss: str, jobs: int) -> dict[str, Any]:
             f"uncorrected-{value:g}": {**boosted, "augment.strength": value, "augment.correction": False}
             for value in grid.strengths
         }
-        chosen["uncorrected"] = best("iaa", strengths)
+        chosen["uncorrected"] = best("without_correction", strengths)
     return {
         "metric": f"{METRIC} on held-out training classes, {len(next(iter(tried['iaa'].values())))} seeds",
         **chosen,
