@@ -39,7 +39,9 @@ class Grid:
 
 GRIDS = {
     "cub-head": Grid((3e-5, 1e-4, 3e-4, 1e-3), (0.2, 0.4, 0.8, 1.6), (0, 1), alternatives=True),
-    "cub-head-3": Grid((3e-5, 1e-4, 3e-4, 1e-3), (0.2, 0.8, 2.0, 5.0), (0, 1, 2, 3, 4), uncorrected=True),
+    "cub-head-3": Grid(
+        (3e-5, 1e-4, 3e-4, 1e-3), (0.2, 0.8, 2.0, 5.0, 12.0), (0, 1, 2, 3, 4), uncorrected=True
+    ),
     "emoji": Grid((3e-4, 1e-3, 3e-3), (0.05, 0.2, 0.8), (0,), alternatives=True),
     "cub": Grid((3e-5, 1e-4), (0.2, 0.8), (0,)),
 }
