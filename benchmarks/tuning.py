@@ -35,10 +35,12 @@ class Grid:
     """Whether IAA without correction gets a strength of its own."""
     alternatives: bool = False
     """Whether single changes are looked at as well."""
+    further: bool = False
+    """Whether the further losses are tuned as well."""
 
 
 GRIDS = {
-    "cub-head": Grid((3e-5, 1e-4, 3e-4, 1e-3), (0.2, 0.4, 0.8, 1.6), (0, 1), alternatives=True),
+    "cub-head": Grid((3e-5, 1e-4, 3e-4, 1e-3), (0.2, 0.4, 0.8, 1.6), (0, 1), alternatives=True, further=True),
     "cub-head-3": Grid(
         (3e-5, 1e-4, 3e-4, 1e-3), (0.2, 0.8, 2.0, 5.0, 12.0), (0, 1, 2, 3, 4), uncorrected=True
     ),
@@ -151,13 +153,13 @@ def tune(bench: str, loss: str, jobs: int) -> dict[str, Any]:
 
 def main() -> None:
     known = parser(__doc__, BENCHES)
-    known.add_argument("--losses", nargs="+", choices=(*LOSSES, *FURTHER), default=LOSSES)
+    known.add_argument("--losses", nargs="+", choices=(*LOSSES, *FURTHER))
     words = known.parse_args()
     former = HERE / "tuning.json"
     result = json.loads(former.read_text()) if former.exists() else {}
     for bench in words.names or GRIDS:
         prepare(bench, words.cub)
-        for loss in words.losses:
+        for loss in words.losses or (*LOSSES, *(FURTHER if GRIDS[bench].further else ())):
             result.setdefault(bench, {})[loss] = tune(bench, loss, words.jobs)
             print(json.dumps({bench: {loss: result[bench][loss]["chosen"]}}))
             write("tuning", result)
