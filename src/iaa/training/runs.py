@@ -132,8 +132,13 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    words = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=10"]
+    """What the package was, marked as dirty if it has been changed since; other files do not count."""
+    git = ["git", "-C", str(Path(__file__).parents[1])]
     try:
-        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+        commit, changed = (
+            subprocess.run([*git, *words], capture_output=True, text=True, check=True).stdout.strip()
+            for words in (("describe", "--always", "--abbrev=10"), ("status", "--porcelain", "."))
+        )
     except (OSError, subprocess.CalledProcessError):
         return None
+    return commit + "-dirty" * bool(changed)
