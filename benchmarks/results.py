@@ -148,8 +148,9 @@ t-test over seeds. No study is left out.
 
 
 LEGEND = """\\* p < 0.05, paired t-test over seeds. cub-head: a linear head on frozen Lite0 features
-of CUB-200-2011, -3 with three samples of every class. default: as `iaa compare emoji` runs it, multi-similarity with its
-usual parameters. Elsewhere baseline and IAA have each been tuned on held-out training classes.
+of CUB-200-2011, -3 with three samples of every class. default: as `iaa compare emoji` runs it,
+multi-similarity with its usual parameters. Elsewhere baseline and IAA have each been tuned on held-out
+training classes.
 """
 UNTRAINED = """untrained: vectors as given, or raw pixels where the network starts from nothing. default: as
 `iaa compare emoji` runs it, multi-similarity with its usual parameters.

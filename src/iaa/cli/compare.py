@@ -32,8 +32,8 @@ class Options:
     seeds: int = 5
     """Number of seeds, counted from --seed."""
     arm: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """A further arm, such as "no-correction: augment.correction=False"; can be given again. "baseline: ..." changes
-    that one, where it is to have a learning rate or margin of its own."""
+    """A further arm, such as "no-correction: augment.correction=False"; can be given again.
+    "baseline: ..." changes that one, where it is to have a learning rate or margin of its own."""
     out: Path | None = None
     """Directory of the comparison; compare-PRESET below --run.out if not given."""
     jobs: int = 1
