@@ -44,7 +44,7 @@ GRIDS = {
     "cub-head-3": Grid(
         (3e-5, 1e-4, 3e-4, 1e-3), (0.2, 0.8, 2.0, 5.0, 12.0), (0, 1, 2, 3, 4), uncorrected=True
     ),
-    "emoji": Grid((3e-4, 1e-3, 3e-3), (0.05, 0.2, 0.8), (0,), alternatives=True),
+    "emoji": Grid((1e-3,), (0.05, 0.2, 0.8), (0,)),
     "cub": Grid((3e-5, 1e-4), (0.2, 0.8), (0,)),
 }
 MARGINS = {
