@@ -161,8 +161,8 @@ UNTRAINED = """untrained: vectors as given, or raw pixels where the network star
 
 SOURCES = ("uncorrected", "corrected", "all samples")
 CEILING = """Heads trained on three samples of every class of cub-head, full covariances: own, corrected, and,
-as no method can, those of all samples of a class. MAP@R on a third of the *training* classes, held out, mean of
-ten seeds (`benchmarks/ceiling.py`).
+as no method can, those of all samples of a class. MAP@R on a third of the *training* classes, held out, mean
+of ten seeds (`benchmarks/ceiling.py`).
 """
 
 
