@@ -209,7 +209,7 @@ def _table(kept: Path, losses: Iterable[str], arms: tuple[str, str] = ("baseline
             scores = found["summary"]["test"][metric]
             gain = paired(*(scores[arm]["values"] for arm in arms))
             cells += [_number(scores[arm]) for arm in arms]
-            cells += [f"{gain.difference:+.2f}", "" if gain.p_t is None else f"{gain.p_t:.3f}"]
+            cells += [f"{gain.difference:+.2f}", _p(gain.p_t)]
         rows.append(cells)
     head = ["data", "loss", "seeds", "untrained R@1"]
     head += [f"{metric} {column}" for metric in ("R@1", "MAP@R") for column in (*arms, "gain", "p")]
@@ -243,7 +243,7 @@ def _ceiling() -> Iterator[str]:
             cells = [loss, strength, f"{mean(scores['baseline, 0']):.2f}"]
             cells += [f"{mean(scores[f'{source}, {strength}']):.2f}" for source in SOURCES]
             gain = paired(scores[name], scores[f"corrected, {strength}"])
-            rows.append([*cells, f"{gain.difference:+.2f}", "" if gain.p_t is None else f"{gain.p_t:.3f}"])
+            rows.append([*cells, f"{gain.difference:+.2f}", _p(gain.p_t)])
     yield "## How much could better covariances bring?\n"
     yield CEILING
     yield from _grid(["loss", "strength", "baseline", *SOURCES, "corrected - uncorrected", "p"], rows)
@@ -297,6 +297,10 @@ def _correlations(kept: Path) -> Iterator[str]:
 
 def _number(one: dict[str, Any]) -> str:
     return f"{one['mean']:.2f}" + ("" if one["deviation"] is None else f" ± {one['deviation']:.2f}")
+
+
+def _p(value: float | None) -> str:
+    return "" if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def _line(cells: list[str]) -> str:
