@@ -29,7 +29,7 @@ TITLES = {
     "cub-head": "CUB-200-2011, a linear head on a frozen Lite0",
     "cub-head-3": "The same with three samples of every class",
     "emoji": "emoji, a small network from scratch",
-    "cub": "CUB-200-2011, Lite0 trained whole at 128 px",
+    "cub": "CUB-200-2011, Lite0 trained whole at 112 px",
 }
 SWEEPS = {
     "cub-head": ("few-estimates", "components", "strength", "copies"),
@@ -263,8 +263,9 @@ def _choices() -> Iterator[str]:
         for loss, one in losses.items():
             row = [bench, loss]
             for kind, chosen in (("baseline", "baseline_chosen"), ("iaa", "chosen")):
-                best = max(trial["mean"] for trial in one[kind].values())
-                row += [_told(one[chosen]), str(len(one[kind])), f"{best:.2f}"]
+                tried = one.get(kind, {})
+                best = max((trial["mean"] for trial in tried.values()), default=float("nan"))
+                row += [_told(one[chosen]), str(len(tried)), f"{best:.2f}" if tried else ""]
             rows.append(row)
             if "alternatives" in one:
                 names = [*one["alternatives"]]

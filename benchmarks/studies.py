@@ -26,10 +26,11 @@ BENCHES: dict[str, dict[str, Any]] = {
     "cub": {
         "data": "cub",
         "model": "lite0",
-        "images.size": 128,
+        "images.size": 112,
+        "batch.classes": 16,
         "network.dim": 512,
         "network.freeze_bn": True,
-        "epochs": 15,
+        "epochs": 4,
         "optimizer.head_factor": 10.0,
     },
 }
