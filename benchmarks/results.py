@@ -12,6 +12,7 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -21,6 +22,7 @@ from surroundings import HERE
 
 from iaa.analysis.seeds import paired
 from iaa.cli import main as iaa
+from iaa.config import Config
 
 KEPT = HERE.parent / "docs" / "results"
 PAGE = HERE.parent / "docs" / "results.md"
@@ -99,7 +101,7 @@ def _options(fields: dict[str, Any]) -> Iterator[str]:
         if isinstance(value, dict):
             yield f"--{name.replace('_', '-')}"
             yield from (str(part) for pair in value.items() for part in pair)
-        elif isinstance(value, bool):
+        elif isinstance(attrgetter(name)(Config()), bool):
             *groups, last = name.replace("_", "-").split(".")
             yield "--" + ".".join([*groups, last if value else f"no-{last}"])
         else:

@@ -65,6 +65,19 @@ def test_augmentation_begins_when_it_is_told_to_and_fades(data, tmp_path, monkey
     assert sorted(set(strengths), reverse=True) == pytest.approx([0.6, 0.4])
 
 
+@pytest.mark.parametrize(
+    ("loss", "own_copies", "counted"),
+    [("triplet", None, True), ("triplet", False, False), ("contrastive", None, False)],
+)
+def test_own_copies_are_positives_of_the_triplet_loss_unless_told_otherwise(
+    data, tmp_path, loss, own_copies, counted
+):
+    augment = Augment(copies=3, neighbors=3, own_copies=own_copies)
+    folder = train(runs.tiny(data, tmp_path, loss=loss, epochs=1, augment=augment), quiet=True)
+    shares = [row["synthetic_positives"] for row in runs.steps(folder)]
+    assert all(share > 0.76 if counted else share == pytest.approx(0.75) for share in shares)
+
+
 def test_the_best_epoch_is_chosen_by_held_out_classes(data, tmp_path):
     config = runs.tiny(
         data,

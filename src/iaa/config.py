@@ -108,8 +108,8 @@ class Augment:
     """Distances of a class brought to [0, 1], or raw as Eq. 13 is printed."""
     search: Literal["exact", "approximate"] = "exact"
     """How neighbours are found; approximate needs faiss."""
-    own_copies: bool = False
-    """Whether a sample and its own copies may be a positive pair."""
+    own_copies: bool | None = None
+    """Whether a sample and its own copies may be a positive pair; None is yes for the triplet loss alone."""
     anchors: Literal["auto", "originals", "all"] = "auto"
     """What is compared with the candidates; auto asks the loss."""
     refresh: Literal["pass", "stream"] = "pass"

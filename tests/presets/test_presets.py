@@ -28,7 +28,7 @@ def test_the_recipe_is_that_of_section_vi_b():
         images=Images(size=224),
         network=Network(dim=512, freeze_bn=True),
         batch=Batch(classes=64, per_class=4),
-        augment=Augment(strength=0.6),
+        augment=Augment(strength=0.6, own_copies=False),
         optimizer=Optimizer("adam", 1e-4, 10.0, 4e-4, "steps", (40, 60), 0.2),
     )
     small = find("cars-circle").config

@@ -62,6 +62,7 @@ def paper_config(data: str, row: str) -> Config:
             global_share=0.1,
             falloff=0.1,
             few=40,
+            own_copies=False,
             refresh="pass",
             refresh_every=4,
         ),

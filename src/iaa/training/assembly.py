@@ -178,7 +178,8 @@ def _criterion(config: Config, num_classes: int, dim: int) -> BoostedLoss:
     loss, miner = _loss(config, num_classes, dim)
     options = config.augment
     augment = augmentation(options, num_classes, dim)
-    return BoostedLoss(loss, augment, miner, anchors=options.anchors, own_copies=options.own_copies)
+    own_copies = config.loss == "triplet" if options.own_copies is None else options.own_copies
+    return BoostedLoss(loss, augment, miner, anchors=options.anchors, own_copies=own_copies)
 
 
 def _optimizer(options: Optimizer, network: Any, criterion: nn.Module) -> torch.optim.Optimizer:
