@@ -19,6 +19,7 @@ from typing import Any
 
 from studies import BENCHES, FURTHER, LOSSES, RUNS, VECTORS, fields_of, parser, prepare
 from surroundings import HERE
+from tuning import MARGINS, USUAL
 
 from iaa.analysis.seeds import paired
 from iaa.cli import main as iaa
@@ -282,9 +283,33 @@ def _choices() -> Iterator[str]:
         f"{kind}{column}" for kind in ("baseline", "IAA") for column in (" chosen", ", trials", ", MAP@R")
     ]
     yield from _grid(head, rows)
+    yield "Of these trials, those at equal margins, IAA at the strength chosen and before own copies:\n"
+    yield from _grid(["data", "loss", "margin", "baseline", "IAA", "gain"], [*_margins(tuned)])
     if changes:
         yield "Single changes to the chosen IAA, as differences in that MAP@R; nothing was chosen by them.\n"
         yield from _grid(["data", "loss", *names], changes)
+
+
+def _margins(tuned: dict[str, Any]) -> Iterator[list[str]]:
+    """Baseline and IAA at every margin that both have tried."""
+    for bench, losses in tuned.items():
+        for loss, (name, values) in MARGINS.items():
+            if "iaa" not in (one := losses.get(loss, {})):
+                continue
+            begun = {"baseline": USUAL[name], "iaa": one["baseline_chosen"]["loss_options"][name]}
+            first = {
+                "baseline": f"rate-{one['chosen']['optimizer.lr']:g}",
+                "iaa": f"strength-{one['chosen']['augment.strength']:g}",
+            }
+            for value in values:
+                trials = {
+                    kind: first[kind] if value == begun[kind] else f"{further}margin-{value:g}"
+                    for kind, further in (("baseline", ""), ("iaa", "iaa-"))
+                }
+                if all(trial in one[kind] for kind, trial in trials.items()):
+                    plain, boosted = (one[kind][trial]["mean"] for kind, trial in trials.items())
+                    gain = f"{boosted - plain:+.2f}"
+                    yield [bench, loss, f"{name} {value:g}", f"{plain:.2f}", f"{boosted:.2f}", gain]
 
 
 def _told(fields: dict[str, Any]) -> str:
