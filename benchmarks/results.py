@@ -154,9 +154,10 @@ seeds; p of a paired t-test over seeds. No study is left out.
 
 
 LEGEND = """\\* p < 0.05, paired t-test over seeds. cub-head: a linear head on frozen Lite0 features
-of CUB-200-2011, -3 with three samples of every class. default: as `iaa compare emoji` runs it,
-multi-similarity with its usual parameters. Elsewhere baseline and IAA have each been tuned on held-out
-training classes. untrained: the frozen features as they are, raw pixels on emoji.
+of CUB-200-2011 (photos of 160 px), -3 with three samples of every class. cub: Lite0 trained whole, at 112 px.
+default: as `iaa compare emoji` runs it, multi-similarity with its usual parameters. Elsewhere baseline and
+IAA have each been tuned on held-out training classes. untrained: the frozen features as they are, raw pixels
+on emoji.
 """
 UNTRAINED = """untrained: vectors as given, or raw pixels where the network starts from nothing. default: as
 `iaa compare emoji` runs it, multi-similarity with its usual parameters.

@@ -10,6 +10,7 @@ from typing import Any
 from iaa.cli import main as iaa
 
 RUNS = Path("runs") / "results"
+PHOTOS = RUNS / "cub"
 VECTORS = RUNS / "cub-lite0.safetensors"
 LOSSES = ("multi_similarity", "contrastive", "triplet")
 FURTHER = ("triplet_distance", "margin", "circle", "norm_softmax", "proxy_nca", "soft_triple")
@@ -25,6 +26,7 @@ BENCHES: dict[str, dict[str, Any]] = {
     "emoji": {},
     "cub": {
         "data": "cub",
+        "root": str(PHOTOS),
         "model": "lite0",
         "images.size": 112,
         "batch.classes": 16,
@@ -39,8 +41,7 @@ BENCHES: dict[str, dict[str, Any]] = {
 
 def fields_of(bench: str, loss: str) -> dict[str, Any]:
     """Of one bench with one loss."""
-    where = {"root": str(photos(None))} if bench == "cub" else {}
-    return {**BENCHES[bench], **where, "loss": loss}
+    return {**BENCHES[bench], "loss": loss}
 
 
 def prepare(bench: str, cub: str | None) -> None:
@@ -48,24 +49,27 @@ def prepare(bench: str, cub: str | None) -> None:
     if bench == "cub":
         photos(cub)
     if bench.startswith("cub-head") and not VECTORS.exists():
-        VECTORS.parent.mkdir(parents=True, exist_ok=True)
-        words = ["embed", "cub", "--root", str(photos(cub)), "--split", "all", "--out", str(VECTORS)]
+        photos(cub)
+        words = ["embed", "cub", "--root", str(PHOTOS), "--split", "all", "--out", str(VECTORS)]
         if iaa(words):
             raise SystemExit(f"iaa {' '.join(words)} failed")
 
 
-def photos(given: str | None) -> Path:
-    """The folder that holds CUB_200_2011: as given, from a tar file, or where it was unpacked before."""
-    unpacked = RUNS / "cub"
-    source = Path(given or os.environ.get("CUB") or unpacked).expanduser()
-    if source.is_file() and not (unpacked / "CUB_200_2011").is_dir():
-        unpacked.mkdir(parents=True, exist_ok=True)
+def photos(given: str | None) -> None:
+    """CUB_200_2011 under PHOTOS: unpacked from a tar file, or a link to the folder that holds it."""
+    if (PHOTOS / "CUB_200_2011").is_dir():
+        return
+    source = Path(given or os.environ.get("CUB") or PHOTOS).expanduser()
+    PHOTOS.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_file():
+        partial = PHOTOS.with_suffix(".partial")
         with tarfile.open(source) as packed:
-            packed.extractall(unpacked, filter="data")
-    found = unpacked if source.is_file() else source
-    if not (found / "CUB_200_2011").is_dir():
-        raise SystemExit(f"no CUB_200_2011 in {found}: give --cub its folder or a tar file of it")
-    return found
+            packed.extractall(partial, filter="data")
+        partial.rename(PHOTOS)
+    elif (source / "CUB_200_2011").is_dir():
+        PHOTOS.symlink_to(source.resolve(), target_is_directory=True)
+    if not (PHOTOS / "CUB_200_2011").is_dir():
+        raise SystemExit(f"no CUB_200_2011 in {source}: give --cub its folder or a tar file of it")
 
 
 def parser(teaching: str | None, names: Iterable[str]) -> argparse.ArgumentParser:

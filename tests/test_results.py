@@ -1,8 +1,11 @@
 """The page of results says what the kept files say."""
 
 import json
+import tarfile
 
+import pytest
 import results
+import studies
 
 
 def comparison(difference: float) -> dict[str, object]:
@@ -51,3 +54,29 @@ def test_tuned_fields_become_options(tmp_path, monkeypatch):
     assert words[words.index("--loss-options") + 1 :][:2] == ("margin", "0.1")
     assert words[words.index("--arm") + 1] == "baseline: loss_options={'margin': 0.4}"
     assert "emoji-triplet" not in results.studies()  # not tuned, not run
+
+
+def test_studies_can_be_named_where_the_photos_are_not(tmp_path, monkeypatch):
+    chosen = {"optimizer.lr": 0.0001, "augment.strength": 0.4}
+    tuned = {"chosen": chosen, "baseline_chosen": {"optimizer.lr": 0.0001}}
+    (tmp_path / "tuning.json").write_text(json.dumps({"cub": {"triplet": tuned}}))
+    monkeypatch.setattr(results, "HERE", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    words = results.studies()["cub-triplet"].words
+    assert words[words.index("--root") + 1] == "runs/results/cub"
+
+
+def test_photos_are_unpacked_or_linked_and_asked_for_where_missing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CUB", raising=False)
+    with pytest.raises(SystemExit, match="no CUB_200_2011 in runs/results/cub: give --cub"):
+        studies.photos(None)
+    (tmp_path / "birds" / "CUB_200_2011").mkdir(parents=True)
+    (tmp_path / "birds" / "CUB_200_2011" / "images.txt").write_text("1 a.jpg")
+    with tarfile.open(tmp_path / "birds.tar", "w") as packed:
+        packed.add(tmp_path / "birds" / "CUB_200_2011", "CUB_200_2011")
+    for given in ("birds", "birds.tar"):
+        studies.photos(given)
+        assert (studies.PHOTOS / "CUB_200_2011" / "images.txt").read_text() == "1 a.jpg"
+        if given == "birds":
+            studies.PHOTOS.unlink()
