@@ -149,7 +149,7 @@ Baseline and IAA share seeds, and so first weights, batches and budget; the last
 rate, margin, strength and own copies are chosen on held-out training classes by `benchmarks/tuning.py`; the
 end of this page shows how. In ablations all arms share the options chosen for IAA, margin included, so their
 baseline is not the tuned one of the first table. Percent on unseen classes, mean ± standard deviation over
-seeds; p of a paired t-test over seeds. No study is left out.
+seeds; p of a paired t-test over seeds. No study is left out for its outcome.
 """
 
 
