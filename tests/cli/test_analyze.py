@@ -167,6 +167,8 @@ def test_cost_of_a_run(run, capfd):
         (["similarity"], "name at least one file or run"),
         (["cost", "nowhere"], "no configuration at"),
         (["weights", "--most", "0"], "most must be at least 1, got 0"),
+        (["mining", ""], "an argument is empty: is a variable of the shell not set?"),
+        (["decode", "nowhere", "--figure", "a.gif"], "--figure must end in .png, got a.gif"),
     ],
 )
 def test_mistakes_end_in_one_line(given, message, capsys, tmp_path, monkeypatch):
@@ -175,6 +177,14 @@ def test_mistakes_end_in_one_line(given, message, capsys, tmp_path, monkeypatch)
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_a_figure_of_unknown_kind_is_refused_before_the_work(vectors, capsys, monkeypatch):
+    monkeypatch.setattr("iaa.cli.analyze.read_input", lambda *_: pytest.fail("the work has begun"))
+    with pytest.raises(SystemExit) as stopped:
+        main(["analyze", "correlation", str(vectors), "--figure", "curves.gif"])
+    assert stopped.value.code == 2
+    assert "the figure's ending must be one of '.svg', '.png'" in capsys.readouterr().err
 
 
 def test_an_unfinished_run_says_how_to_finish_it(run, tmp_path, capsys):

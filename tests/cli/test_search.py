@@ -158,11 +158,10 @@ def test_mistakes_take_one_line(home, capsys, tmp_path):
         ([home / "data", "--top", "0"], "--top must be 1 or more, got 0"),
         ([home / "data", "--gallery", "x"], "the gallery must be one of 'folder:DIR'"),
         ([home / "data", "--gallery", f"folder:{tmp_path / 'no'}"], "does not exist"),
-        ([""], "a query must be a picture, a folder or an embeddings file, got an empty name"),
+        ([""], "an argument is empty"),
         ([home / "data", "--gallery", "folder:"], "'folder:' names no path"),
-        (["--add", ""], "what is added must be a folder or a picture, got an empty name"),
         (["--add", "folder:"], "'folder:' names no path"),
-        (["--remove", ""], "what is removed must be a class or a path, got ''"),
+        (["--remove", "folder:"], "what is removed must be a class or a path, got 'folder:'"),
         (["--add", tmp_path / "notes.txt"], f"nothing of {tmp_path / 'notes.txt'} can be read: "),
     ):
         code, out, err = search(capsys, home, *words)

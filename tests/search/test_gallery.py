@@ -94,6 +94,8 @@ def test_what_is_added_and_removed_leaves_the_rest_as_it_is(run, tmp_path, seen)
         fifth.remove(model, "c7")
     with pytest.raises(FileNotFoundError, match="no picture"):
         fifth.add(model, tmp_path / "nothing")
+    with pytest.raises(ValueError, match="what is added must be a folder or a picture, got an empty name"):
+        fifth.add(model, "")
 
 
 def test_a_folder_is_followed_new_changed_and_vanished_pictures(run, tmp_path, seen):

@@ -204,7 +204,7 @@ def _idle(rows: Sequence[ArmRow]) -> list[str]:
     same = [f"{', '.join(names)}" for names in groups.values() if len(names) > 1]
     hint = "what they change makes no difference here"
     if any("augment.neighbors" in one or "augment.falloff" in one for row in rows for one in row.changes):
-        hint += " (classes of more than augment.few samples borrow nothing)"
+        hint += " (it is so already, or classes of more than augment.few samples borrow nothing)"
     return [f"Same scores in every seed: {names}; {hint}." for names in same]
 
 

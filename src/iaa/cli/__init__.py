@@ -50,6 +50,8 @@ def _run(verb: str, rest: list[str]) -> int:
 
     if verb not in VERBS:
         raise unknown("the command", verb, VERBS)
+    if "" in rest:  # as a path it would be the current directory
+        raise ValueError("an argument is empty: is a variable of the shell not set?")
     module = importlib.import_module(f"iaa.cli.{verb}")
     if hasattr(module, "run"):  # a verb that reads its own words
         return int(module.run(rest))

@@ -14,7 +14,7 @@ from iaa.analysis import variety as varieties
 from iaa.cli import analysis_tables as tables
 from iaa.cli.decode import command as decode
 from iaa.cli.samples import Input, Split, progress, read_input
-from iaa.cli.sheets import finish
+from iaa.cli.sheets import FigureFile, finish
 from iaa.method.gaussians import estimate
 
 Source = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="INPUT")]
@@ -29,7 +29,7 @@ def correlation(
     draws: int = 999,
     seed: int = 0,
     out: Path | None = None,
-    figure: Path | None = None,
+    figure: FigureFile = None,
     json: bool = False,
 ) -> int:
     """Do similar means go with similar covariances? Tables I and VIII, Fig. 3 and 4, and a verdict.
@@ -73,7 +73,7 @@ def variety(
     source: Source,
     split: Split = "auto",
     out: Path | None = None,
-    figure: Path | None = None,
+    figure: FigureFile = None,
     json: bool = False,
 ) -> int:
     """How far is every class's covariance from the global one? Fig. 5, beside what sampling alone gives.
@@ -98,7 +98,7 @@ def weights(
     few: float = 40,
     most: int = 60,
     out: Path | None = None,
-    figure: Path | None = None,
+    figure: FigureFile = None,
     json: bool = False,
 ) -> int:
     """How much does a class of n samples borrow? alpha over n for several beta: Eq. 16, Fig. 9a.
@@ -120,7 +120,7 @@ def similarity(
     split: Split = "auto",
     bins: int = 100,
     out: Path | None = None,
-    figure: Path | None = None,
+    figure: FigureFile = None,
     json: bool = False,
 ) -> int:
     """How far apart are positive and negative pairs? Histograms, overlap and d-prime of all pairs: Fig. 12.
@@ -144,7 +144,7 @@ def similarity(
     return finish("similarity", found, tables.similarity(found), out=out, figure=figure, json=json)
 
 
-def mining(runs: Runs, out: Path | None = None, figure: Path | None = None, json: bool = False) -> int:
+def mining(runs: Runs, out: Path | None = None, figure: FigureFile = None, json: bool = False) -> int:
     """What did mining choose while training, and how much of it was synthetic? From the logs: Fig. 10.
 
     Args:
@@ -162,7 +162,7 @@ def cost(
     copies: tuple[int, ...] = (0, 1, 2, 3, 4, 5),
     rounds: int = 15,
     out: Path | None = None,
-    figure: Path | None = None,
+    figure: FigureFile = None,
     json: bool = False,
 ) -> int:
     """What do synthetics cost? Time and memory of real steps for M = 0 to 5, and of the statistics: Fig. 11.

@@ -55,6 +55,8 @@ def command(
     """
     if side < 4 or side % 4:
         raise ValueError(f"--side must be a multiple of 4, got {side}")
+    if figure is not None and figure.suffix != ".png":
+        raise ValueError(f"--figure must end in .png, got {figure}")
     run = read_run(path)
     given = read_input(path, split)
     data = given.data

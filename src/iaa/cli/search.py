@@ -64,8 +64,6 @@ def command(
         raise ValueError(f"--top must be 1 or more, got {top}")
     if not queries and not add and not remove:
         raise ValueError("name a picture to search for, or --add or --remove something")
-    if "" in queries:
-        raise ValueError("a query must be a picture, a folder or an embeddings file, got an empty name")
     model = load(run, device=device)
     chosen = _open(model, gallery, add=add, remove=remove)
     if not queries:

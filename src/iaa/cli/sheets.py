@@ -5,15 +5,28 @@ import json as jsonlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import tyro
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from iaa.analysis.results import csv_text, plain
+from iaa.report.drawing import drawable
 from iaa.retrieval.embeddings import replace_file
 
+FigureFile = Annotated[
+    Path | None,
+    tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="PATH",
+        instance_from_str=lambda words: drawable(words[0]),
+        is_instance=lambda given: given is None or isinstance(given, Path),
+        str_from_instance=lambda path: [str(path)],
+    ),
+]
+"""Refused before the work if no figure can be written under this name."""
 LONG = 48
 """Characters of a path that are printed."""
 

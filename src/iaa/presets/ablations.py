@@ -101,8 +101,9 @@ def _components() -> Study:
     ]
     remarks = (
         TRIPLET,
-        "alpha-0 is each class's own diagonal: the paper's row 'Diagonal matrix' on CUB and Cars, its row "
-        "'α = 0' on SOP and In-shop. full is its row 'IAA' on CUB and Cars, which has no correction.",
+        "alpha-0 is each class's own covariance, by default a diagonal: the paper's row 'Diagonal matrix' on "
+        "CUB and Cars, its row 'α = 0' on SOP and In-shop. full is its row 'IAA' on CUB and "
+        "Cars, which has no correction.",
     )
     return Study("components", "Degenerations of the covariance", "Table IX", None, tuple(arms), remarks)
 

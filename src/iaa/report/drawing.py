@@ -55,6 +55,13 @@ RULES = {
 }
 
 
+def drawable(path: str | Path) -> Path:
+    """The path of a figure, if it can be written with this ending."""
+    if Path(path).suffix not in FORMATS:
+        raise unknown("the figure's ending", Path(path).suffix, FORMATS)
+    return Path(path)
+
+
 @dataclass(frozen=True)
 class Drawing:
     """A figure with its name (of the file), title, what it shows in words, and how to read it."""
@@ -68,9 +75,7 @@ class Drawing:
 
     def save(self, path: str | Path, *, dpi: int = 200) -> Path:
         """Write ``.svg``, ``.png`` or ``.pdf``, on white."""
-        path = Path(path)
-        if path.suffix not in FORMATS:
-            raise unknown("the figure's ending", path.suffix, FORMATS)
+        path = drawable(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         dated = {".svg": "Date", ".pdf": "CreationDate"}.get(path.suffix)
         with _quiet():
