@@ -159,7 +159,7 @@ default: as `iaa compare emoji` runs it, multi-similarity with its usual paramet
 IAA have each been tuned on held-out training classes. untrained: the frozen features as they are, raw pixels
 on emoji.
 """
-UNTRAINED = """untrained: vectors as given, or raw pixels where the network starts from nothing. default: as
+UNTRAINED = """untrained: the frozen network, or raw pixels where the network starts from nothing. default: as
 `iaa compare emoji` runs it, multi-similarity with its usual parameters.
 """
 
@@ -221,9 +221,10 @@ def _table(kept: Path, losses: Iterable[str], arms: tuple[str, str] = ("baseline
 
 
 def _untrained(found: dict[str, Any], *, digits: int) -> str:
-    """R@1 before any training, if it was measured."""
-    first: dict[str, float] = next(iter(found["untrained"].values()), {"test": {}})["test"]
-    return f"{first['R@1']:.{digits}f}" if first else ""
+    """R@1 before any training, if it was measured: of the pretrained network where there is one."""
+    measured: dict[str, Any] = found["untrained"]
+    name = next((name for name in measured if name.startswith("pretrained")), next(iter(measured), None))
+    return f"{measured[name]['test']['R@1']:.{digits}f}" if name else ""
 
 
 def _grid(head: list[str], rows: list[list[str]]) -> Iterator[str]:

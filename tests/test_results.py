@@ -30,6 +30,11 @@ def test_the_main_table_shows_losses_as_well_as_gains(tmp_path):
     assert "### triplet: Heads" in shown
 
 
+def test_a_pretrained_network_and_not_raw_pixels_stands_for_untrained():
+    rows = {"pixels (16 x 16)": {"test": {"R@1": 4.2}}, "pretrained lite0": {"test": {"R@1": 35.6}}}
+    assert results._untrained({"untrained": rows}, digits=1) == "35.6"
+
+
 def test_a_head_on_cub_is_not_shown_among_whole_networks(tmp_path):
     (tmp_path / "cub-head-triplet.md").write_text("# Heads\n\nbody\n")
     assert results.TITLES["cub"] not in results.page(tmp_path)
