@@ -61,6 +61,8 @@ def photos(given: str | None) -> None:
         return
     source = Path(given or os.environ.get("CUB") or PHOTOS).expanduser()
     PHOTOS.parent.mkdir(parents=True, exist_ok=True)
+    if PHOTOS.is_symlink():  # to a folder that is gone
+        PHOTOS.unlink()
     if source.is_file():
         partial = PHOTOS.with_suffix(".partial")
         with tarfile.open(source) as packed:

@@ -44,7 +44,7 @@ class Grid:
     longer: tuple[int, ...] = ()
     """Epochs that the baseline at the chosen rate gets as well, to see what longer training would bring."""
     fixed: dict[str, Any] = field(default_factory=dict)
-    """What IAA has besides, untried: in 4 epochs the default would never look at a trained network again."""
+    """What IAA has besides, untried."""
 
 
 GRIDS = {
@@ -53,6 +53,7 @@ GRIDS = {
         (3e-5, 1e-4, 3e-4, 1e-3), (0.2, 0.8, 2.0, 5.0, 12.0), (0, 1, 2, 3, 4), uncorrected=True
     ),
     "emoji": Grid((1e-3,), (0.05, 0.2, 0.8), (0,)),
+    # in four epochs, statistics of every fourth would be those of an untrained head
     "cub": Grid(
         (1e-5, 3e-5, 1e-4), (), (0,), like="cub-head", longer=(8,), fixed={"augment.refresh_every": 1}
     ),

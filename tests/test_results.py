@@ -84,4 +84,4 @@ def test_photos_are_unpacked_or_linked_and_asked_for_where_missing(tmp_path, mon
         studies.photos(given)
         assert (studies.PHOTOS / "CUB_200_2011" / "images.txt").read_text() == "1 a.jpg"
         if given == "birds":
-            studies.PHOTOS.unlink()
+            (tmp_path / "birds").rename(tmp_path / "elsewhere")  # the link leads nowhere now
