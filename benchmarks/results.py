@@ -147,9 +147,10 @@ Every number here was written by a command (`make results`, that is `benchmarks/
 in [results/](results), which hold the scores of every seed, the command, the commit and the versions.
 Baseline and IAA share seeds, and so first weights, batches and budget; the last epoch is reported. Learning
 rate, margin, strength and own copies are chosen on held-out training classes by `benchmarks/tuning.py`; the
-end of this page shows how; `cub` has a rate of its own, and the rest as its head chose it. In
-ablations all arms share the options chosen for IAA, margin included, so their baseline is not the tuned one of the first table. Percent on unseen classes, mean ± standard deviation over
-seeds; p of a paired t-test over seeds. No study is left out for its outcome.
+end of this page shows how; `cub` has a rate of its own, and the rest as its head chose it. In ablations all
+arms share the options chosen for IAA, margin included, so their baseline is not the tuned one of the first
+table. Percent on unseen classes, mean ± standard deviation over seeds; p of a paired t-test over seeds. No
+study is left out for its outcome.
 """
 
 
