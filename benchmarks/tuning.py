@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from studies import BENCHES, FURTHER, LOSSES, fields_of, parser, prepare
+from studies import FURTHER, LOSSES, fields_of, parser, prepare
 from surroundings import HERE, surroundings, write
 
 from iaa.cli.arms import changed, train_arms
@@ -62,7 +62,7 @@ GRIDS = {
         (0,),
         like="cub-head",
         anew=("triplet",),
-        longer=(8, 16),
+        longer=(8,),
         fixed={"augment.refresh_every": 1},
     ),
 }
@@ -212,7 +212,7 @@ def take_over(bench: str, loss: str, jobs: int, result: dict[str, Any]) -> dict[
 
 
 def main() -> None:
-    known = parser(__doc__, BENCHES)
+    known = parser(__doc__, GRIDS)
     known.add_argument("--losses", nargs="+", choices=(*LOSSES, *FURTHER))
     words = known.parse_args()
     former = HERE / "tuning.json"
