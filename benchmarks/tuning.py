@@ -6,8 +6,8 @@ The baseline's learning rate and then its margin (the paper gives none); then, a
 its margin, and whether own copies are positives. So both have about as many trials, and in doubt the
 baseline the better place. What counts is MAP@R on a third of the training classes after the last epoch,
 averaged over seeds, each of which holds out other classes. The network of `cub` is too slow for that: it
-takes over what its head alone has chosen, and tries learning rates, and with the triplet loss strength and
-own copies. Goes on where it was stopped; writes tuning.json.
+takes over what its head alone has chosen, and tries learning rates. Goes on where it was stopped; writes
+tuning.json.
 """
 
 import json
@@ -41,8 +41,6 @@ class Grid:
     """Whether the further losses are tuned as well."""
     like: str | None = None
     """A bench whose margins, strengths and own copies are taken over; rates are tried with the first loss."""
-    anew: tuple[str, ...] = ()
-    """Losses whose strength and own copies are tried all the same."""
     longer: tuple[int, ...] = ()
     """Epochs that the baseline at the chosen rate gets as well, to see what longer training would bring."""
     fixed: dict[str, Any] = field(default_factory=dict)
@@ -57,13 +55,7 @@ GRIDS = {
     "emoji": Grid((1e-3,), (0.05, 0.2, 0.8), (0,)),
     # in four epochs, statistics of every fourth would be those of an untrained head
     "cub": Grid(
-        (1e-5, 3e-5, 1e-4),
-        (0.2, 0.8),
-        (0,),
-        like="cub-head",
-        anew=("triplet",),
-        longer=(8,),
-        fixed={"augment.refresh_every": 1},
+        (1e-5, 3e-5, 1e-4), (), (0,), like="cub-head", longer=(8,), fixed={"augment.refresh_every": 1}
     ),
 }
 MARGINS = {
@@ -143,7 +135,10 @@ def tune(bench: str, loss: str, jobs: int) -> dict[str, Any]:
     margins = {f"margin-{value:g}": {**baseline, "loss_options": {name: value}} for value in values}
     baseline = best("baseline", former | {at: arm for at, arm in margins.items() if arm != baseline})
     shared = {key: value for key, value in baseline.items() if key != "augment.copies"}
-    strengths = {f"strength-{value:g}": {**shared, "augment.strength": value} for value in grid.strengths}
+    strengths = {
+        f"strength-{value:g}": {**shared, "augment.strength": value, "augment.own_copies": False}
+        for value in grid.strengths
+    }
     boosted = best("iaa", strengths)
     former = {f"strength-{boosted['augment.strength']:g}": boosted}
     margins = {f"iaa-margin-{value:g}": {**boosted, "loss_options": {name: value}} for value in values}
@@ -171,42 +166,27 @@ def tune(bench: str, loss: str, jobs: int) -> dict[str, Any]:
 
 
 def take_over(bench: str, loss: str, jobs: int, result: dict[str, Any]) -> dict[str, Any]:
-    """What another bench has chosen, at a rate of its own; some losses with a strength of their own."""
+    """What another bench has chosen, at a rate of this bench's own."""
     grid = GRIDS[bench]
-    plain, boosted = (result[grid.like][loss][kind] for kind in ("baseline_chosen", "chosen"))
-    tried: dict[str, dict[str, list[float]]] = {}
-
-    def best(kind: str, arms: dict[str, dict[str, Any]]) -> str:
-        tried[kind] = trials(bench, loss, arms, grid, jobs)
-        return max(tried[kind], key=lambda name: mean(tried[kind][name]))
-
-    def baseline(rate: float) -> dict[str, Any]:
-        return {**plain, "optimizer.lr": rate, "augment.copies": 0}
-
-    if loss == LOSSES[0]:
-        rates = {f"rate-{rate:g}": baseline(rate) for rate in grid.rates}
-        name = best("baseline", rates)
-        rate = rates[name]["optimizer.lr"]
-        best(
-            "longer", {f"{name}-epochs-{epochs}": {**rates[name], "epochs": epochs} for epochs in grid.longer}
-        )
+    lent = {kind: result[grid.like][loss][kind] for kind in ("chosen", "baseline_chosen")}
+    if loss != LOSSES[0]:
+        rate, tried = result[bench][LOSSES[0]]["chosen"]["optimizer.lr"], {}
     else:
-        rate = result[bench][LOSSES[0]]["chosen"]["optimizer.lr"]
-    boosted = {**boosted, "optimizer.lr": rate, **grid.fixed}
-    if loss in grid.anew:
-        best("baseline", {f"rate-{rate:g}": baseline(rate)})
         arms = {
-            f"strength-{strength:g}": {**boosted, "augment.strength": strength, "augment.own_copies": False}
-            for strength in grid.strengths
+            f"rate-{rate:g}": {**lent["baseline_chosen"], "optimizer.lr": rate, "augment.copies": 0}
+            for rate in grid.rates
         }
-        arms = {"taken-over": boosted, **arms}
-        boosted = arms[best("iaa", arms)]
+        scores = trials(bench, loss, arms, grid, jobs)
+        best = max(scores, key=lambda name: mean(scores[name]))
+        rate = arms[best]["optimizer.lr"]
+        more = {f"{best}-epochs-{epochs}": {**arms[best], "epochs": epochs} for epochs in grid.longer}
+        tried = {"baseline": told(scores), "longer": told(trials(bench, loss, more, grid, jobs))}
     return {
         "metric": f"{METRIC} on held-out training classes, {len(grid.seeds)} seeds",
         "like": grid.like,
-        "chosen": boosted,
-        "baseline_chosen": {**plain, "optimizer.lr": rate},
-        **{kind: told(scores) for kind, scores in tried.items()},
+        "chosen": {**lent["chosen"], "optimizer.lr": rate, **grid.fixed},
+        "baseline_chosen": {**lent["baseline_chosen"], "optimizer.lr": rate},
+        **tried,
         **surroundings("torch", "pytorch-metric-learning"),
     }
 

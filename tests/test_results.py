@@ -6,7 +6,6 @@ import tarfile
 import pytest
 import results
 import studies
-import tuning
 
 
 def comparison(difference: float) -> dict[str, object]:
@@ -73,23 +72,6 @@ def test_studies_can_be_named_where_the_photos_are_not(tmp_path, monkeypatch):
     longer = results.studies()["cub-long-triplet"].words  # by the choices made for the shorter training
     assert longer[longer.index("--augment.strength") + 1] == "0.4"
     assert longer[longer.index("--epochs") + 1] == "8"
-
-
-@pytest.mark.parametrize(("best", "own"), [("taken-over", True), ("strength-0.8", False)])
-def test_the_whole_network_takes_over_unless_a_trial_is_better(best, own, monkeypatch):
-    monkeypatch.setattr(
-        tuning, "trials", lambda bench, loss, arms, *_: {name: [float(name == best)] for name in arms}
-    )
-    head = {"loss_options": {"margin": 0.2}, "augment.strength": 0.4, "augment.own_copies": True}
-    former = {
-        "cub-head": {"triplet": {"chosen": head, "baseline_chosen": {}}},
-        "cub": {"multi_similarity": {"chosen": {"optimizer.lr": 3e-5}}},
-    }
-    found = tuning.take_over("cub", "triplet", 1, former)
-    assert found["chosen"]["augment.own_copies"] is own
-    assert found["chosen"]["augment.strength"] == (0.4 if own else 0.8)
-    assert found["chosen"]["optimizer.lr"] == found["baseline_chosen"]["optimizer.lr"] == 3e-5
-    assert found["iaa"][best]["mean"] == 1
 
 
 def test_photos_are_unpacked_or_linked_and_asked_for_where_missing(tmp_path, monkeypatch):
