@@ -213,7 +213,7 @@ def _copies_alone(kept: Path) -> Iterator[str]:
     scores = json.loads(file.read_text())["summary"]["test"] if file.exists() else {}
     if all("duplicates" in scores.get(metric, {}) for metric in ("R@1", "MAP@R")):
         told = (f"{metric} {scores[metric]['duplicates']['mean']:.1f}" for metric in ("R@1", "MAP@R"))
-        yield f"emoji, default, with copies but no noise: {', '.join(told)}.\n"
+        yield f"emoji, default: copies without any noise, as a control, reach {' and '.join(told)}.\n"
 
 
 def _comparisons(kept: Path, losses: Iterable[str]) -> Iterator[tuple[str, str, dict[str, Any]]]:
