@@ -28,6 +28,11 @@ def protocol(*, seconds: float, connections: int) -> type[H11Protocol]:
             super().data_received(data)
             self._watch()
 
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            if self.conn.trailing_data[0]:  # half of the next request came before this answer
+                self._watch()
+
         def connection_lost(self, exc: Exception | None) -> None:
             self._calm()
             super().connection_lost(exc)
