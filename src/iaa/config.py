@@ -145,7 +145,7 @@ class Optimizer:
     warmup_epochs: float = 0.0
     """Epochs in which the rate grows from nothing."""
     clip: float = 0.0
-    """Longest gradient, as a norm over all weights; 0 is no limit."""
+    """Longest gradient of the network, as a norm over all its weights; 0 is no limit."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -121,3 +122,32 @@ def test_a_finished_run_is_left_as_it_is(tmp_path, capsys):
     assert main(["train", "--resume", str(folder)]) == 0
     assert "this run is finished" in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+
+
+def test_a_run_can_be_held_against_the_frozen_network_it_began_with(data, tmp_path, capsys):
+    before = ["embed", f"folder:{data}", "--model", "convnet", "--size", "16", "--test-share", "0.2"]
+    assert main([*before, "--out", str(tmp_path / "before.safetensors"), "--workers", "0"]) == 0
+    folder = train(runs.tiny(data, tmp_path, epochs=1), quiet=True)
+    assert main(["evaluate", str(folder), "--against", str(tmp_path / "before.safetensors")]) == 0
+    assert "R@1" in capsys.readouterr().out
+
+
+def test_a_picture_whose_name_is_no_text_is_told_before_the_work(tmp_path, capsys):
+    root = runs.pictures(tmp_path / "data")
+    try:
+        shutil.copy(root / "c1" / "0.png", os.fsencode(root / "c1") + b"/caf\xe9.png")
+    except OSError:
+        pytest.skip("this file system takes UTF-8 names only")
+    out = tmp_path / "out.safetensors"
+    for command in (
+        ["train", *words(root, tmp_path)],
+        ["embed", f"folder:{root}", "--split", "all", "--out", str(out)],
+    ):
+        assert main(command) == 2
+        assert r"c1/caf\udce9.png: its name is not UTF-8: rename it" in capsys.readouterr().err
+
+
+def test_a_dry_run_of_a_run_to_resume_tells_of_that_run(data, tmp_path, capsys):
+    (tmp_path / "config.json").write_text(runs.tiny(data, tmp_path).to_json())
+    assert main(["train", "--resume", str(tmp_path), "--dry-run"]) == 0
+    assert "48 training samples of 8 classes" in capsys.readouterr().out

@@ -63,7 +63,7 @@ def _train(
     if dry_run:
         from iaa.training.rehearsal import rehearse
 
-        return _show_facts(rehearse(config))
+        return _show_facts(rehearse(config if resume is None else load_config(resume)))
     if resume is not None and (resume / "metrics.json").is_file():  # the last thing a run writes
         show(resume)
         print("this run is finished: nothing was left to do")
