@@ -128,7 +128,8 @@ class VectorSource:
     @property
     def root(self) -> str | None:
         """What the ids are relative to, if the file says so."""
-        return self.file.meta.get("root")
+        root = self.file.meta.get("root")
+        return root if isinstance(root, str) else None
 
 
 Source = PictureSource | VectorSource
