@@ -200,3 +200,8 @@ def test_help_teaches(capsys):
     out = capsys.readouterr().out
     for name in ("correlation", "variety", "weights", "similarity", "mining", "cost", "atlas"):
         assert name in out
+
+
+def test_a_run_has_no_rows_of_all_classes(run, capsys):
+    assert main(["analyze", "variety", str(run), "--split", "all"]) == 2
+    assert "keeps training and test classes apart: give --split train or test" in capsys.readouterr().err

@@ -11,6 +11,7 @@ import pytest
 import runs
 from iaa.cli import main
 from iaa.config import Run, load_config
+from iaa.export.card import _data
 from iaa.train import train
 
 
@@ -151,3 +152,21 @@ def test_a_dry_run_of_a_run_to_resume_tells_of_that_run(data, tmp_path, capsys):
     (tmp_path / "config.json").write_text(runs.tiny(data, tmp_path).to_json())
     assert main(["train", "--resume", str(tmp_path), "--dry-run"]) == 0
     assert "48 training samples of 8 classes" in capsys.readouterr().out
+
+
+def test_test_classes_that_are_trained_on_are_not_called_unseen(tmp_path, capsys):
+    for part in ("train", "test"):
+        runs.pictures(tmp_path / "data" / part, classes=4)
+    config = runs.tiny(tmp_path / "data", tmp_path, epochs=1)
+    (tmp_path / "config.json").write_text(config.to_json())
+    assert main(["train", str(tmp_path / "config.json"), "--no-report"]) == 0
+    printed = capsys.readouterr()
+    assert "4 test classes are trained on as well: scores are not those of unseen classes" in printed.err
+    assert "test classes, percent" in printed.out
+    assert "unseen" not in printed.out
+    assert main(["report", str(tmp_path / "run-1"), "--out", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "Scores on the test classes" in page
+    assert "times about 4 classes" in page
+    metrics = json.loads((tmp_path / "run-1" / "metrics.json").read_text())
+    assert "4 of the test classes below were trained on as well." in _data(config, metrics)

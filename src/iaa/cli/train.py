@@ -105,7 +105,8 @@ def show(folder: Path) -> None:
     parts = list(metrics["test"])
     paper = paper_row(load_config(folder))
     for part in parts:
-        title = "unseen classes, percent" + (f" ({part})" if len(parts) > 1 else "")
+        unseen = "test classes" if metrics["train"].get("tested_as_well") else "unseen classes"
+        title = f"{unseen}, percent" + (f" ({part})" if len(parts) > 1 else "")
         columns = list(metrics["test"][part])
         table = Table("", *columns, title=title, title_justify="left")
         for name, found in metrics["table"].items():

@@ -17,11 +17,12 @@ from iaa.errors import need, unknown
 from iaa.losses import Baseline
 from iaa.losses import build as build_loss
 from iaa.method.augment import IAA
-from iaa.training.sources import Batches, Source, open_source
+from iaa.training.sources import Batches, Source, open_source, trained_on
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
+_log = logging.getLogger("iaa.train")
 PRECISION = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 
 
@@ -95,6 +96,8 @@ def assemble(config: Config, fabric: "Fabric") -> Task:
     _loss(config, 2, 2)  # a name that is wrong is told before any picture is read
     source, network = open_source(config)
     train = source.dataset.part("train")
+    if (shared := len(trained_on(source))) and fabric.is_global_zero:
+        _log.warning("%d test classes are trained on as well: scores are not those of unseen classes", shared)
     samples = source.training(train)
     if len(samples.paths) < len(train):  # unreadable pictures were left out
         readable = set(samples.paths)

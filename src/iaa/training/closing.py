@@ -7,12 +7,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from iaa.config import network_name
 from iaa.provenance import weights_hash
 from iaa.training import measure
 from iaa.training.assembly import Task
 from iaa.training.checkpoint import Position
 from iaa.training.runs import write, write_json
-from iaa.training.sources import Source, open_source
+from iaa.training.sources import Source, open_source, trained_on
 
 BEST, MODEL, STATISTICS = "best.safetensors", "model.safetensors", "statistics.safetensors"
 
@@ -49,7 +50,7 @@ def close(task: Task, folder: Path, position: Position) -> dict[str, Any]:
         epoch = position.best_epoch
     meta = {
         "data": config.data,
-        "model": config.model,
+        "model": network_name(config),
         "run": folder.name,
         "epoch": epoch,
         "seed": config.seed,
@@ -66,7 +67,11 @@ def close(task: Task, folder: Path, position: Position) -> dict[str, Any]:
         if position.best_epoch >= 0
         else None,
         "training_seconds": position.seconds,
-        "train": {"samples": len(task.train), "classes": len(task.train.class_sizes())},
+        "train": {
+            "samples": len(task.train),
+            "classes": len(task.train.class_sizes()),
+            "tested_as_well": len(trained_on(task.source)),
+        },
     }
     if writes:
         save_tensors(folder / MODEL, task.network)

@@ -135,6 +135,13 @@ class VectorSource:
 Source = PictureSource | VectorSource
 
 
+def trained_on(source: Source) -> list[str]:
+    """Names of the test classes that are trained on as well: none, unless own data is split that way."""
+    tests = {part.class_names[label] for part in source.tests.values() for label in np.unique(part.labels)}
+    train = source.dataset.part("train")
+    return sorted(tests & {train.class_names[label] for label in np.unique(train.labels)})
+
+
 def _parts(whole: Dataset, config: Config) -> Dataset:
     """With classes held out, which keep all their pictures, and few of the others if so wanted."""
     split = config.split
