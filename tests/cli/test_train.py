@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+import iaa
 import runs
 from iaa.cli import main
 from iaa.config import Run, load_config
@@ -170,3 +171,16 @@ def test_test_classes_that_are_trained_on_are_not_called_unseen(tmp_path, capsys
     assert "times about 4 classes" in page
     metrics = json.loads((tmp_path / "run-1" / "metrics.json").read_text())
     assert "4 of the test classes below were trained on as well." in _data(config, metrics)
+
+
+@pytest.mark.parametrize("classes", [4, 5, 7])
+def test_few_classes_are_enough_for_a_model_tonight(classes, tmp_path):
+    root = runs.pictures(tmp_path / "data", classes=classes)
+    folder = train(runs.tiny(root, tmp_path, epochs=1), quiet=True)
+    assert len(iaa.Embeddings.load(folder / "embeddings.safetensors").labels.unique()) == 2
+
+
+def test_too_few_are_told_before_the_training(tmp_path, capsys):
+    root = runs.pictures(tmp_path / "data", classes=3)
+    assert main(["train", *words(root, tmp_path)]) == 2
+    assert "one class alone in its test part, where all neighbours are right" in capsys.readouterr().err

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -96,6 +97,12 @@ def assemble(config: Config, fabric: "Fabric") -> Task:
     _loss(config, 2, 2)  # a name that is wrong is told before any picture is read
     source, network = open_source(config)
     train = source.dataset.part("train")
+    for name, part in {"val": source.dataset.part("val"), **source.tests}.items():
+        if len(part) and len(np.unique(part.labels)) < 2:
+            raise ValueError(
+                f"{config.data} has one class alone in its {name} part, where all neighbours are right: "
+                "four classes or more can be split"
+            )
     if (shared := len(trained_on(source))) and fabric.is_global_zero:
         _log.warning("%d test classes are trained on as well: scores are not those of unseen classes", shared)
     samples = source.training(train)
