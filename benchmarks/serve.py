@@ -136,8 +136,11 @@ async def steady(settings: Settings, address: str, number: int) -> dict[str, Any
 
 def prepared(settings: Settings, address: str) -> tuple[tuple[str, int], list["Question"]]:
     """Where to ask, and what: pictures spread over the run's own."""
-    names = Embeddings.load(settings.run / "embeddings.safetensors").ids
-    paths = [Path(name) for name in names if Path(name).is_file()][:: max(1, len(names) // 200)]
+    data = Embeddings.load(settings.run / "embeddings.safetensors")
+    paths = [Path(data.meta.get("root", "")) / name for name in data.ids]
+    paths = [path for path in paths if path.is_file()][:: max(1, len(paths) // 200)]
+    if not paths:
+        raise SystemExit(f"the pictures of {settings.run} are not there, such as {data.ids[0]}")
     host, port = address.removeprefix("http://").rstrip("/").split(":")
     return (host, int(port)), [Question(path.name, request(address, path.read_bytes())) for path in paths]
 

@@ -27,7 +27,7 @@ def stands_at(folder: Path) -> int:
     try:
         with safetensors.safe_open(folder / "checkpoint.safetensors", "pt") as file:
             position = json.loads(file.metadata()["position"])
-    except (FileNotFoundError, OSError):
+    except (OSError, RuntimeError):  # not there yet, or replaced while it was opened
         return 0
     return int(position["epoch"]) * 1000 + int(position["step"])
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import iaa
 import runs
 from iaa.config import Augment, Config, Network, Optimizer, Split
 from iaa.train import train
@@ -77,3 +78,14 @@ def test_two_processes_are_one_with_the_same_batches(tmp_path: Path, start, loss
         first, second = (load_file(folder / f"{file}.safetensors") for folder in (alone, pair))
         torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-4)
     assert runs.lines(alone)[-1]["val"] == pytest.approx(runs.lines(pair)[-1]["val"])
+
+
+def test_what_two_processes_measure_is_one_network(tmp_path: Path):
+    runs.pictures(tmp_path / "data")
+    config = runs.tiny(tmp_path / "data", tmp_path, devices=2, epochs=1)
+    line = [sys.executable, "-m", "iaa", "train", "--quiet", *words(config)]
+    done = subprocess.run(line, capture_output=True, text=True, env=ENVIRONMENT, timeout=120)
+    assert done.returncode == 0, done.stderr
+    kept = iaa.Embeddings.load(tmp_path / "run-1" / "embeddings.safetensors")
+    pictures = [tmp_path / "data" / name for name in kept.ids]
+    torch.testing.assert_close(iaa.load(tmp_path / "run-1").embed(pictures), kept.z, rtol=1e-4, atol=1e-4)

@@ -106,6 +106,13 @@ def test_losses_over_proxies(name):
     compare(lambda z: boosted(z, labels), lambda z: oracle(together(z), labels.repeat(3)), z)
 
 
+def test_centers_are_whole_however_a_command_line_writes_them():
+    loss, _ = losses.build("soft_triple", num_classes=CLASSES, dim=DIM, centers=5.0)
+    assert loss.fc.shape == (DIM, 5 * CLASSES)
+    with pytest.raises(ValueError, match=r"centers must be a whole number, got 2\.5"):
+        losses.build("soft_triple", num_classes=CLASSES, dim=DIM, centers=2.5)
+
+
 def test_an_unknown_loss_is_named():
     with pytest.raises(ValueError, match="did you mean 'triplet'"):
         losses.build("tripplet", num_classes=2, dim=2)

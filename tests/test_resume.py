@@ -24,8 +24,9 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE)}
     [
         (Augment(refresh="pass", refresh_every=2, neighbors=3), 1, "multi_similarity"),
         (Augment(refresh="stream", covariance="full", neighbors=3), 0, "soft_triple"),
+        (Augment(refresh="stream", neighbors=3), 0, "triplet_distance"),  # its miner draws
     ],
-    ids=["pass", "stream"],
+    ids=["pass", "stream", "random-miner"],
 )
 def test_killed_several_times(tmp_path, augment, workers, loss):
     config = runs.tiny(
@@ -54,9 +55,10 @@ def test_killed_several_times(tmp_path, augment, workers, loss):
         first, second = (load_file(folder / f"{file}.safetensors") for folder in (whole, killed))
         assert all(torch.equal(first[key], second[key]) for key in first), file
     assert runs.steps(whole) == runs.steps(killed)  # every loss, once
-    val = [[row["val"] for row in runs.lines(folder) if "val" in row] for folder in (whole, killed)]
-    assert val[0] == val[1]
-    assert len(val[0]) == 5
+    epochs = [[row for row in runs.lines(folder) if "val" in row] for folder in (whole, killed)]
+    assert len(epochs[0]) == 5
+    for name in ("val", "loss", "images"):
+        assert [row[name] for row in epochs[0]] == [row[name] for row in epochs[1]]
 
 
 @pytest.fixture

@@ -94,7 +94,7 @@ def test_the_best_epoch_is_chosen_by_held_out_classes(data, tmp_path):
     assert ("trained, last epoch" in metrics["table"]) == (metrics["epoch"] != 2)
     best, chosen = (load_file(folder / f"{name}.safetensors") for name in ("best", "model"))
     assert all(torch.equal(best[key], chosen[key]) for key in best)
-    assert metrics["train"] == {"samples": 36, "classes": 6}
+    assert metrics["train"] == {"samples": 36, "classes": 6, "tested_as_well": 0}
 
 
 @pytest.mark.parametrize("hidden", [(), (16,)])

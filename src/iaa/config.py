@@ -145,7 +145,7 @@ class Optimizer:
     warmup_epochs: float = 0.0
     """Epochs in which the rate grows from nothing."""
     clip: float = 0.0
-    """Longest gradient, as a norm over all weights; 0 is no limit."""
+    """Longest gradient of the network, as a norm over all its weights; 0 is no limit."""
 
 
 @dataclass(frozen=True)
@@ -253,3 +253,8 @@ def load_config(path: str | Path) -> Config:
     if not file.is_file():
         raise FileNotFoundError(f"no configuration at {file}")
     return Config.from_json(file.read_text(), source=str(file))
+
+
+def network_name(config: Config) -> str:
+    """What was trained, in a word; a head on vectors has no network of its own."""
+    return "head on vectors" if config.data.startswith("embeddings:") else config.model

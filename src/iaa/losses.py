@@ -82,13 +82,15 @@ def soft_triple(
     num_classes: int,
     dim: int,
     *,
-    centers: int = 10,
+    centers: float = 10,
     scale: float = 20.0,
     gamma: float = 0.1,
     margin: float = 0.01,
 ) -> Baseline:
     """Softmax over several centres per class, between which a sample chooses softly."""
-    loss = losses.SoftTripleLoss(num_classes, dim, centers, scale, gamma, margin, reducer=PerAnchor())
+    if centers != int(centers):
+        raise ValueError(f"centers must be a whole number, got {centers}")
+    loss = losses.SoftTripleLoss(num_classes, dim, int(centers), scale, gamma, margin, reducer=PerAnchor())
     return Baseline(loss, None)
 
 

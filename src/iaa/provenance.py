@@ -18,6 +18,8 @@ from iaa.data import Dataset
 from iaa.models import Embedder
 from iaa.retrieval.embeddings import Embeddings
 
+NAMELESS = "its name is not UTF-8: rename it"
+
 
 class Picture(NamedTuple):
     """A file and the box to cut out of it (NaN: all of it)."""
@@ -38,6 +40,26 @@ def base_folder(spec: str, root: Path | None, datasets: Iterable[Dataset]) -> Pa
     shared = Path(os.path.commonpath(list(folders)))
     home = shared if given is None else Path(os.path.abspath(given.expanduser()))
     return home if shared.is_relative_to(home) else shared
+
+
+def check_names(datasets: Iterable[Dataset]) -> None:
+    """Raise if no text can name a picture or a class: its embedding could not be kept under its name."""
+    for dataset in datasets:
+        names = [*dataset.paths.tolist(), *dataset.class_names]
+        try:
+            "\n".join(names).encode()
+        except UnicodeEncodeError:
+            culprit = next(name for name in names if not is_text(name))
+            raise ValueError(f"{ascii(culprit)[1:-1]}: {NAMELESS}") from None
+
+
+def is_text(name: str) -> bool:
+    """False for bytes of another encoding, which file systems allow."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def picture_ids(dataset: Dataset, base: Path) -> list[str]:

@@ -3,6 +3,7 @@
 import logging
 import random
 import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,10 @@ def train(config: Config | None = None, *, resume: str | Path | None = None, qui
     began = saved = time.monotonic()
     before = position.seconds
 
-    def save(epoch: int, step: int) -> None:
+    def save(epoch: int, step: int, told: dict[str, Any]) -> None:
         nonlocal saved
-        position.epoch, position.step, position.seconds = epoch, step, before + time.monotonic() - began
+        position.epoch, position.step, position.told = epoch, step, told
+        position.seconds = before + time.monotonic() - began
         position.log_bytes = log.flush()
         if leads:
             checkpoint.save(folder, task, position)
@@ -61,7 +63,7 @@ def train(config: Config | None = None, *, resume: str | Path | None = None, qui
     ):
         for epoch in range(position.epoch, config.epochs):  # while not converged
             start = position.step if epoch == position.epoch else 0
-            told = Told()
+            told = Told(**position.told) if start else Told()
             augment.strength = _strength(config, epoch)
             if start == 0 and _is_due(config, epoch):
                 shown.say("class statistics")
@@ -78,7 +80,8 @@ def train(config: Config | None = None, *, resume: str | Path | None = None, qui
                 if _streams(config, epoch):
                     told.statistics += _update(task, z, labels)  # Eq. 7-8 from the batch
                 loss = task.criterion(z, labels)  # generate samples (Eq. 17), boost the loss (Eq. 18-20)
-                health.loss(told.step(loss, len(z)), epoch, step)
+                value = told.step(loss, len(z))
+                health.loss(value, epoch, step)
                 fabric.backward(loss)
                 together.average_gradients(task.criterion)
                 if config.optimizer.clip:
@@ -88,50 +91,62 @@ def train(config: Config | None = None, *, resume: str | Path | None = None, qui
                 positives, negatives = task.criterion.synthetic_positives, task.criterion.synthetic_negatives
                 pairs = {"positives": task.criterion.num_positives, "negatives": task.criterion.num_negatives}
                 shares = {"synthetic_positives": positives, "synthetic_negatives": negatives}
-                log.add(epoch=epoch, step=step, loss=told.losses[-1], **pairs, **shares)
-                shown.step(epoch, config.epochs, told.losses[-1], (positives + negatives) / 2, told.speed)
+                log.add(epoch=epoch, step=step, loss=value, **pairs, **shares)
+                shown.step(epoch, config.epochs, value, (positives + negatives) / 2, told.speed)
                 if interrupts.wanted or time.monotonic() - saved > 60 * config.run.checkpoint_minutes:
-                    save(epoch, step + 1)
+                    save(epoch, step + 1, told.so_far())
                     interrupts.stop_here(folder)
 
+            together.share_buffers(task.network)
             numbers = told.numbers()
             if validation and ((epoch + 1) % config.run.validate_every == 0 or epoch + 1 == config.epochs):
                 shown.say("held-out classes")
                 numbers["val"] = _validate(task, validation, folder, position, epoch)
             log.add(epoch=epoch, **numbers)
             tell_loggers(epoch, numbers)
-            save(epoch + 1, 0)
+            save(epoch + 1, 0, {})
 
         shown.say("measuring")
         closing.close(task, folder, position)
     return folder
 
 
+@dataclass
 class Told:
-    """What an epoch amounts to."""
+    """What the steps of an epoch amount to, those before an interruption included."""
 
-    def __init__(self) -> None:
-        self.began = time.monotonic()
-        self.losses: list[float] = []
-        self.images = 0
-        self.statistics = 0.0
-        """Seconds spent on class statistics."""
+    steps: int = 0
+    loss: float = 0.0
+    """Sum over steps."""
+    images: int = 0
+    seconds: float = 0.0
+    """Before an interruption."""
+    statistics: float = 0.0
+    """Seconds spent on class statistics."""
+
+    def __post_init__(self) -> None:
+        self._began = time.monotonic() - self.seconds
 
     def step(self, loss: Tensor, images: int) -> float:
         """Add a step; its loss as a number."""
-        self.losses.append(float(loss.detach()))
-        self.images += images
-        return self.losses[-1]
+        value = float(loss.detach())
+        self.steps, self.loss, self.images = self.steps + 1, self.loss + value, self.images + images
+        return value
 
     @property
     def speed(self) -> float:
         """Images a second, statistics included."""
-        return self.images / max(time.monotonic() - self.began, 1e-9)
+        return self.images / max(time.monotonic() - self._began, 1e-9)
+
+    def so_far(self) -> dict[str, Any]:
+        """To go on from."""
+        self.seconds = time.monotonic() - self._began
+        return asdict(self)
 
     def numbers(self) -> dict[str, Any]:
         """For the log."""
-        mean = sum(self.losses) / len(self.losses) if self.losses else None
-        seconds = {"seconds": time.monotonic() - self.began, "statistics_seconds": self.statistics}
+        seconds = {"seconds": time.monotonic() - self._began, "statistics_seconds": self.statistics}
+        mean = self.loss / max(self.steps, 1)  # checkpoints did not hold them once
         return {"loss": mean, "images": self.images, **seconds, "images_per_second": self.speed}
 
 

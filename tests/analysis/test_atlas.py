@@ -88,3 +88,8 @@ def test_embeddings_of_a_file_are_enough(tmp_path):
     iaa.Embeddings(z, labels).save(tmp_path / "file.safetensors")
     data = iaa.Embeddings.load(tmp_path / "file.safetensors")
     assert len(atlas(data.z, data.labels, ids=data.ids).classes) == 3
+
+
+def test_fewer_than_none_cannot_be_shown():
+    with pytest.raises(ValueError, match="lenders must be at least 0, got -1"):
+        atlas(torch.randn(8, 3), torch.arange(8) % 2, lenders_shown=-1)

@@ -1,5 +1,6 @@
 import csv
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -114,7 +115,7 @@ def test_a_run_is_analysed_by_its_training_classes_embedded_once(run, capsys, mo
     assert found["options"]["neighbors"] == 3  # the run's own
     kept = iaa.Embeddings.load(run / "training.safetensors")
     assert (len(kept), set(kept.split), kept.z.shape[1]) == (48, {"train"}, 5)
-    assert all("pictures" in one for one in kept.ids)
+    assert all((Path(kept.meta["root"]) / one).is_file() for one in kept.ids)
 
     def refuse(*_args, **_kwargs):
         raise AssertionError("embedded a second time")
@@ -199,3 +200,8 @@ def test_help_teaches(capsys):
     out = capsys.readouterr().out
     for name in ("correlation", "variety", "weights", "similarity", "mining", "cost", "atlas"):
         assert name in out
+
+
+def test_a_run_has_no_rows_of_all_classes(run, capsys):
+    assert main(["analyze", "variety", str(run), "--split", "all"]) == 2
+    assert "keeps training and test classes apart: give --split train or test" in capsys.readouterr().err

@@ -135,3 +135,22 @@ def test_help_lists_the_presets(capsys):
     out = capsys.readouterr().out
     assert "- cars-ms " in out
     assert "--augment.copies" in out
+
+
+def test_an_earlier_seed_can_be_added(words, tmp_path):
+    def compare(*more):
+        assert main([*words, str(tmp_path / "out"), *more]) == 0
+        return json.loads((tmp_path / "out/comparison.json").read_text())
+
+    alone = compare("--seed", "1", "--seeds", "1")
+    both = compare("--seed", "0", "--seeds", "2")
+    assert both["untrained"]
+    assert both["runs"]["iaa"] == ["iaa-seed0-1", "iaa-seed1-1"]
+    values = [one["summary"]["test"]["R@1"]["iaa"]["values"][-1] for one in (alone, both)]
+    assert values[0] == values[1]
+
+
+def test_an_arm_is_named_once(words, tmp_path, capsys):
+    arms = ["--arm", "a: augment.copies=1", "--arm", "a: augment.copies=2"]
+    assert main([*words, str(tmp_path / "out"), *arms]) == 2
+    assert "--arm a is given 2 times: name every arm once" in capsys.readouterr().err

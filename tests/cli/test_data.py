@@ -87,3 +87,10 @@ def test_mistakes_end_in_one_line(words, message, capsys):
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_a_path_outside_of_the_root_is_told_as_it_is(tmp_path, capsys):
+    miniatures.picture(tmp_path / "root" / "a.png", seed=0, size=(8, 8))
+    (tmp_path / "t.csv").write_text("path,label\na.png,x\n/nowhere/b.png,y\n")
+    assert main(["data", "check", f"table:{tmp_path / 't.csv'}", "--root", str(tmp_path / "root")]) == 1
+    assert "/nowhere/b.png: no such file" in capsys.readouterr().out

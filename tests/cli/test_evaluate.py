@@ -146,3 +146,12 @@ def test_names_are_no_markup(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "[/]" in shown
     assert "[bold]b[/bold]" in shown
+
+
+def test_runs_are_told_apart_by_their_folders(capsys, good, tmp_path):
+    for name in ("first", "second"):
+        Embeddings.load(good).save(tmp_path / name / "embeddings.safetensors")
+    assert main(["evaluate", str(tmp_path / "first"), str(tmp_path / "second")]) == 0
+    shown = capsys.readouterr().out
+    assert "first" in shown
+    assert "second" in shown

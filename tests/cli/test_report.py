@@ -207,3 +207,11 @@ def test_decoding_needs_pictures(tmp_path, vectors):
         command(tmp_path / "bare.safetensors")
     with pytest.raises(ValueError, match="--side must be a multiple of 4, got 10"):
         command(vectors, side=10)
+
+
+def test_embeddings_that_somebody_laid_beside_those_of_a_run_are_shown_as_well(run, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(run, folder)
+    shutil.copy(folder / "embeddings.safetensors", folder / "embeddings-old.safetensors")
+    assert main(["report", str(folder), "--out", str(tmp_path / "page.html")]) == 0
+    assert "Scores on old" in (tmp_path / "page.html").read_text()

@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -126,7 +127,7 @@ def test_embeddings_files_ask_and_answer(home, capsys, tmp_path):
     assert code == 0
     data = Embeddings.load(file)
     found = json.loads(out)["queries"]
-    assert [one["query"] for one in found] == data.ids
+    assert [one["query"] for one in found] == [os.path.join(data.meta["root"], name) for name in data.ids]
     assert all(one["in_gallery"] for one in found)
     out = tmp_path / "all.safetensors"
     words = ["embed", f"folder:{home / 'data'}", "--out", str(out), "--model", str(run), "--split", "all"]

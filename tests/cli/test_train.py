@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -7,9 +8,11 @@ import time
 
 import pytest
 
+import iaa
 import runs
 from iaa.cli import main
 from iaa.config import Run, load_config
+from iaa.export.card import _data
 from iaa.train import train
 
 
@@ -121,3 +124,63 @@ def test_a_finished_run_is_left_as_it_is(tmp_path, capsys):
     assert main(["train", "--resume", str(folder)]) == 0
     assert "this run is finished" in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+
+
+def test_a_run_can_be_held_against_the_frozen_network_it_began_with(data, tmp_path, capsys):
+    before = ["embed", f"folder:{data}", "--model", "convnet", "--size", "16", "--test-share", "0.2"]
+    assert main([*before, "--out", str(tmp_path / "before.safetensors"), "--workers", "0"]) == 0
+    folder = train(runs.tiny(data, tmp_path, epochs=1), quiet=True)
+    assert main(["evaluate", str(folder), "--against", str(tmp_path / "before.safetensors")]) == 0
+    assert "R@1" in capsys.readouterr().out
+
+
+def test_a_picture_whose_name_is_no_text_is_told_before_the_work(tmp_path, capsys):
+    root = runs.pictures(tmp_path / "data")
+    try:
+        shutil.copy(root / "c1" / "0.png", os.fsencode(root / "c1") + b"/caf\xe9.png")
+    except OSError:
+        pytest.skip("this file system takes UTF-8 names only")
+    out = tmp_path / "out.safetensors"
+    for command in (
+        ["train", *words(root, tmp_path)],
+        ["embed", f"folder:{root}", "--split", "all", "--out", str(out)],
+    ):
+        assert main(command) == 2
+        assert r"c1/caf\udce9.png: its name is not UTF-8: rename it" in capsys.readouterr().err
+
+
+def test_a_dry_run_of_a_run_to_resume_tells_of_that_run(data, tmp_path, capsys):
+    (tmp_path / "config.json").write_text(runs.tiny(data, tmp_path).to_json())
+    assert main(["train", "--resume", str(tmp_path), "--dry-run"]) == 0
+    assert "48 training samples of 8 classes" in capsys.readouterr().out
+
+
+def test_test_classes_that_are_trained_on_are_not_called_unseen(tmp_path, capsys):
+    for part in ("train", "test"):
+        runs.pictures(tmp_path / "data" / part, classes=4)
+    config = runs.tiny(tmp_path / "data", tmp_path, epochs=1)
+    (tmp_path / "config.json").write_text(config.to_json())
+    assert main(["train", str(tmp_path / "config.json"), "--no-report"]) == 0
+    printed = capsys.readouterr()
+    assert "4 test classes are trained on as well: scores are not those of unseen classes" in printed.err
+    assert "test classes, percent" in printed.out
+    assert "unseen" not in printed.out
+    assert main(["report", str(tmp_path / "run-1"), "--out", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "Scores on the test classes" in page
+    assert "times about 4 classes" in page
+    metrics = json.loads((tmp_path / "run-1" / "metrics.json").read_text())
+    assert "4 of the test classes below were trained on as well." in _data(config, metrics)
+
+
+@pytest.mark.parametrize("classes", [4, 5, 7])
+def test_few_classes_are_enough_for_a_model_tonight(classes, tmp_path):
+    root = runs.pictures(tmp_path / "data", classes=classes)
+    folder = train(runs.tiny(root, tmp_path, epochs=1), quiet=True)
+    assert len(iaa.Embeddings.load(folder / "embeddings.safetensors").labels.unique()) == 2
+
+
+def test_too_few_are_told_before_the_training(tmp_path, capsys):
+    root = runs.pictures(tmp_path / "data", classes=3)
+    assert main(["train", *words(root, tmp_path)]) == 2
+    assert "one class alone in its test part, where all neighbours are right" in capsys.readouterr().err

@@ -12,7 +12,7 @@ SCORES = {"R@1": 61.0, "R@2": 72.0, "R@4": 81.0, "R@8": 88.0, "RP": 33.0, "MAP@R
 
 def finished(folder, config):
     (folder / "config.json").write_text(config.to_json())
-    metrics = {"test": {"test": SCORES}, "table": {"trained": {"test": SCORES}}, "epoch": 99}
+    metrics = {"test": {"test": SCORES}, "table": {"trained": {"test": SCORES}}, "epoch": 99, "train": {}}
     (folder / "metrics.json").write_text(json.dumps({**metrics, "training_seconds": 60.0}))
 
 

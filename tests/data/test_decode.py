@@ -1,9 +1,11 @@
+import struct
+
 import numpy as np
 import pytest
 from PIL import Image
 
 from iaa.data import decode
-from iaa.data.decode import UnreadablePicture, glance, read, unreadable
+from iaa.data.decode import UnreadablePicture, as_rgb, glance, read, unreadable
 
 RED, WHITE = (255, 0, 0), (255, 255, 255)
 
@@ -145,3 +147,34 @@ def test_floats_have_no_scale_and_are_refused(tmp_path):
     Image.fromarray(np.ones((2, 2), dtype=np.float32)).save(tmp_path / "f.tif")
     with pytest.raises(UnreadablePicture, match="mode F"):
         read(str(tmp_path / "f.tif"))
+
+
+@pytest.mark.parametrize("box", [(4, 4, 4, 8), (8, 4, 4, 8), (40, 0, 50, 8), (-9, -9, 0, 0)])
+def test_a_box_with_nothing_in_it_is_told(tmp_path, box):
+    red_corner().save(tmp_path / "a.png")
+    with pytest.raises(UnreadablePicture, match=r"a\.png: its box .* holds nothing of a picture of 32 x 16"):
+        read(str(tmp_path / "a.png"), box=box)
+
+
+def test_a_broken_tag_beside_the_orientation_costs_nothing(tmp_path):
+    told = Image.Exif()
+    told[0x0112], told[0x011A] = 6, 1.5
+    red_corner().save(tmp_path / "a.jpg", exif=told)
+    content = (tmp_path / "a.jpg").read_bytes()
+    tag = content.index(b"\x01\x1a\x00\x05" if b"\x01\x1a\x00\x05" in content else b"\x1a\x01\x05\x00")
+    kind = tag + 2 if content[tag + 2] == 5 else tag + 3
+    (tmp_path / "a.jpg").write_bytes(content[:kind] + b"\x02" + content[kind + 1 :])  # now a text
+    assert read(str(tmp_path / "a.jpg")).size == (16, 32)
+
+
+def test_whatever_a_decoder_raises_names_the_picture(tmp_path, monkeypatch):
+    red_corner().save(tmp_path / "a.jpg")
+
+    def fail(*_):
+        raise struct.error("required argument is not an integer")
+
+    monkeypatch.setattr(Image.Image, "getexif", fail)
+    with pytest.raises(UnreadablePicture, match=r"a\.jpg: required argument is not an integer"):
+        read(str(tmp_path / "a.jpg"))
+    with pytest.raises(UnreadablePicture, match="as given: required argument"):
+        as_rgb(red_corner())

@@ -211,6 +211,18 @@ def test_it_can_be_copied_moved_and_cast():
     assert copy.deepcopy(augment).double().variance.dtype == torch.double
 
 
+@pytest.mark.parametrize("covariance", ["diagonal", "full"])
+def test_in_a_model_of_half_precision_its_statistics_stay_whole(covariance):
+    augment, z, labels = fitted(covariance=covariance)
+    expected = augment.variance
+    torch.nn.Sequential(augment).to(torch.bfloat16)
+    assert torch.equal(augment.fit(z, labels).variance, expected)
+    assert augment(z.bfloat16(), labels)[0].dtype == torch.bfloat16
+    for _ in range(300):
+        augment.update(z[:1], labels[:1])
+    assert augment.count[labels[0]] > 300
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_and_autocast(dtype):
     augment, z, labels = fitted()

@@ -92,3 +92,9 @@ def test_mistyped_names_and_tags_are_named():
 def test_a_model_without_published_weights_says_so():
     with pytest.raises(ValueError, match="timm has no weights for ghostnet_050"):
         build("timm/ghostnet_050")
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element")
+def test_a_model_that_hides_its_features_is_refused_by_name():
+    with pytest.raises(ValueError, match="timm/inception_next_atto makes 0 features"):
+        build("timm/inception_next_atto", pretrained=False, dim=8)

@@ -73,3 +73,7 @@ def test_data_that_moved_is_found_below_its_new_folder(tmp_path):
     assert moved.path("gone/k4/0.png") == tmp_path / "new" / "k4" / "0.png"
     assert moved.path("/far/away/gone/k4/0.png#xywh=0,0,4,4") == tmp_path / "new" / "k4" / "0.png"
     assert moved.path("gone/k5/0.png") is None
+
+
+def test_an_id_may_be_any_text(tmp_path):
+    assert Pictures([tmp_path]).path("A review. " + "So long. " * 100) is None

@@ -2,6 +2,8 @@ import errno
 import json
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 import torch
 from safetensors import safe_open
@@ -203,3 +205,10 @@ def test_a_compressed_file_with_a_wrong_byte_is_named(tmp_path):
     file.write_bytes(bytes(content))
     with pytest.raises(ValueError, match=r"vectors\.npz"):
         Embeddings.load(file)
+
+
+def test_lists_of_unequal_length_are_refused(tmp_path):
+    table = pyarrow.table({"label": [0, 1], "embedding": [[1.0], [2.0, 3.0, 4.0]]})
+    pyarrow.parquet.write_table(table, tmp_path / "x.parquet")
+    with pytest.raises(ValueError, match=r"x\.parquet: the lists in 'embedding' must have one length"):
+        Embeddings.load(tmp_path / "x.parquet")

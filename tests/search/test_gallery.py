@@ -1,6 +1,7 @@
 import os
 import pickle
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,10 @@ import torch
 
 import iaa
 import miniatures
+import runs
 from iaa.retrieval.embeddings import Embeddings
 from iaa.search.answers import answer, ask
+from iaa.train import train
 from shelves import more
 
 
@@ -218,3 +221,39 @@ def test_an_embeddings_file_as_gallery_must_fit_the_model(run, tmp_path):
         iaa.Gallery.open(model, str(run / "embeddings.safetensors"), remove=["c1"])
     with pytest.raises(ValueError, match=r"holds vectors of 8 dimensions, the query has shape \(1, 3\)"):
         gallery.search(torch.zeros(1, 3))
+
+
+def test_embeddings_of_another_run_are_no_gallery(run, tmp_path):
+    model, own = iaa.load(run), Embeddings.load(run / "embeddings.safetensors")
+    own.save(tmp_path / "copy.safetensors")
+    assert len(iaa.Gallery.open(model, str(tmp_path / "copy.safetensors"))) == len(own)
+    before = {key: value for key, value in own.meta.items() if key != "weights_sha256"}  # runs did not say it
+    replace(own, meta=before).save(run / "embeddings.safetensors")
+    assert len(iaa.Gallery.open(model, str(run / "embeddings.safetensors"))) == len(own)
+    replace(own, meta=before).save(tmp_path / "other.safetensors")
+    with pytest.raises(ValueError, match=r"other\.safetensors was made by another network"):
+        iaa.Gallery.open(model, str(tmp_path / "other.safetensors"))
+    replace(own, meta=own.meta | {"pool": "avg+max"}).save(tmp_path / "pool.safetensors")
+    with pytest.raises(
+        ValueError, match=r"pool\.safetensors was made with pool avg\+max, the model .* has avg"
+    ):
+        iaa.Gallery.open(model, str(tmp_path / "pool.safetensors"))
+
+
+def test_a_heads_own_embeddings_do_not_go_through_it_again(tmp_path):
+    Embeddings(torch.randn(60, 8), torch.arange(60) // 6).save(tmp_path / "v.safetensors")
+    folder = train(runs.tiny(tmp_path, tmp_path, data=f"embeddings:{tmp_path / 'v.safetensors'}"), quiet=True)
+    kept = Embeddings.load(folder / "embeddings.safetensors")
+    gallery = iaa.Gallery.open(iaa.load(folder), str(folder / "embeddings.safetensors"))
+    assert torch.equal(gallery.data.z, kept.z)
+
+
+def test_links_to_class_folders_are_followed_once(run, tmp_path):
+    more(tmp_path / "real", "ant", "bee")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "wasp").symlink_to(tmp_path / "real" / "bee", target_is_directory=True)
+    (tmp_path / "own" / "wasp" / "again").symlink_to(tmp_path / "own", target_is_directory=True)
+    gallery = iaa.Gallery.open(iaa.load(run), f"folder:{tmp_path / 'own'}")
+    assert [(Path(name).parent.name, gallery.label(row)) for row, name in enumerate(gallery.data.ids)] == [
+        ("wasp", "wasp")
+    ] * 2

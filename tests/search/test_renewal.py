@@ -167,3 +167,23 @@ def test_one_name_is_one_thing_and_paths_are_names(model, run, tmp_path):
     assert len(iaa.Gallery.open(model, run / "embeddings.safetensors")) > 0
     with pytest.raises(ValueError, match="the gallery must be one of 'folder:DIR'"):
         iaa.Gallery.open(model, root)
+
+
+def test_a_picture_replaced_after_a_kill_is_embedded_as_it_is_now(model, tmp_path, monkeypatch):
+    from iaa.search import embedding
+
+    root = more(tmp_path / "own", "ant", "bee")
+    picture = (root / "ant" / "0.png").read_bytes()
+    for number in range(80):
+        (root / "ant" / f"more {number}.png").write_bytes(picture)
+
+    def stop(done: int, total: int) -> None:
+        if done >= 64:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(embedding, "SAVE_EVERY", 64)
+    with pytest.raises(KeyboardInterrupt):
+        iaa.Gallery.open(model, f"folder:{root}", on_progress=stop)
+    shutil.copy(root / "bee" / "1.png", root / "ant" / "0.png")
+    gallery = iaa.Gallery.open(model, f"folder:{root}")
+    torch.testing.assert_close(gallery.data.z, model.embed(gallery.data.ids), rtol=1e-5, atol=1e-5)

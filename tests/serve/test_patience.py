@@ -13,19 +13,22 @@ import pytest
 
 from iaa.serve.server import bind, make_server
 
+MUCH = 32 * 2**20
 WHOLE = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 async def app(scope, receive, send):
-    """Answers after half a second."""
+    """Answers after half a second; a lot if asked for much."""
     if scope["type"] == "lifespan":
         for what in ("startup", "shutdown"):
             await receive()
             await send({"type": f"lifespan.{what}.complete"})
         return
     await asyncio.sleep(0.5)
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
-    await send({"type": "http.response.body", "body": b"ok"})
+    body = bytes(MUCH) if scope["path"] == "/much" else b"ok"
+    length = str(len(body)).encode()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
+    await send({"type": "http.response.body", "body": body})
 
 
 @contextmanager
@@ -99,8 +102,28 @@ def read_until_some(line: socket.socket, end: bytes) -> bytes:
     return found
 
 
+def test_who_does_not_read_the_answer_is_let_go():
+    with served(reading_seconds=0.3) as port, socket.socket() as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        line.settimeout(10)
+        line.connect(("127.0.0.1", port))
+        line.sendall(b"GET /much HTTP/1.1\r\nHost: x\r\n\r\n")
+        time.sleep(2)
+        assert len(read_until_closed(line)) < MUCH  # what was under way
+
+
+def test_who_reads_slowly_gets_it_all():
+    with served(reading_seconds=0.5) as port, socket.create_connection(("127.0.0.1", port), 10) as line:
+        line.sendall(b"GET /much HTTP/1.1\r\nHost: x\r\n\r\n")
+        got = 0
+        while got < MUCH:
+            time.sleep(0.05)
+            got += len(line.recv(2**20))
+        assert got > MUCH
+
+
 def test_one_connection_too_many_is_told_in_json():
-    with served(connections=2) as port, socket.create_connection(("127.0.0.1", port), 5):
+    with served(connections=1) as port, socket.create_connection(("127.0.0.1", port), 5):
         time.sleep(0.1)
         answer = httpx.get(f"http://127.0.0.1:{port}/", timeout=10)
         assert answer.status_code == 503

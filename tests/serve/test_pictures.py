@@ -126,3 +126,15 @@ def test_a_run_on_vectors_can_be_looked_through_without_pictures(tmp_path):
         answer = serving.post(base, b"whatever")
         assert answer.status_code == 422
         assert "takes no pictures" in answer.json()["error"]
+
+
+def test_other_decoders_see_nothing_of_an_upload(monkeypatch):
+    monkeypatch.setattr(Image, "ID", ["PCD", *Image.ID])  # their order is that of their first use
+    out = io.BytesIO()
+    Image.new("L", (8, 8), 200).save(out, "TIFF")
+    two = out.getvalue().ljust(2048, b"\0") + b"PCD_" + bytes(10**6)
+    assert Image.open(io.BytesIO(two)).format == "PCD"  # what Pillow would take it for
+    step = transform(False, size=16, resize=18)
+    assert torch.equal(
+        prepare_upload(two, step, pixels=1000), prepare_upload(out.getvalue(), step, pixels=1000)
+    )

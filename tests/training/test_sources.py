@@ -52,3 +52,13 @@ def test_a_run_is_dirty_only_if_the_package_is(tmp_path, monkeypatch):
     assert runs._commit() == clean
     (package / "__init__.py").write_text("changed")
     assert runs._commit() == f"{clean}-dirty"
+
+
+@pytest.mark.parametrize("ending", [".safetensors", ".npy", ".parquet"])
+def test_classes_that_share_a_name_or_have_none_stay_apart(tmp_path, ending):
+    names = {0: "chair", 1: "chair", 2: "table"}
+    ids = [str(row) for row in range(12)]
+    iaa.Embeddings(torch.randn(12, 4), torch.arange(12) % 6, ids, names).save(tmp_path / f"v{ending}")
+    source, _ = open_source(Config(data=f"embeddings:{tmp_path / f'v{ending}'}"))
+    assert sorted(source.dataset.class_names) == ["3", "4", "5", "chair (0)", "chair (1)", "table"]
+    assert source.dataset.class_sizes().tolist() == [2] * 6

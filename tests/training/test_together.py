@@ -33,7 +33,15 @@ def one_rank(rank: int, folder: str) -> None:
     z, all_labels = together.gather(model(x[mine]), labels[mine])
     loss_of(z).backward()
     augment = IAA(3, 2).update(z.detach(), all_labels)
-    found = {"gradient": model.module.weight.grad, "z": z.detach(), "labels": all_labels}
+    norm = torch.nn.BatchNorm1d(4)
+    norm(x[mine])
+    together.share_buffers(norm)
+    found = {
+        "running": norm.running_mean,
+        "gradient": model.module.weight.grad,
+        "z": z.detach(),
+        "labels": all_labels,
+    }
     torch.save({**found, **augment.state_dict()}, f"{folder}/{rank}.pt")
     dist.destroy_process_group()
 
@@ -49,6 +57,7 @@ def test_gathered_embeddings_have_the_gradient_of_the_common_loss(tmp_path):
     torch.testing.assert_close(first["z"], z.detach())
     assert torch.equal(first["labels"], labels)
     torch.testing.assert_close(first["gradient"], weight.grad)
+    torch.testing.assert_close(first["running"], 0.1 * x[: SIZES[0]].mean(0))  # of the first rank
 
 
 def test_a_process_alone_passes_everything_through():

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int, Integer
 from torch import Tensor
 
 from iaa.analysis.mislabelled import Explained, Suspect, explain, suspects
+from iaa.method.checks import check_whole
 from iaa.method.correction import correct, correction_weight, lenders
 from iaa.method.gaussians import ClassStats, estimate
 
@@ -93,6 +94,9 @@ def atlas(
 
     ``candidates`` other classes, those with the nearest means, may explain a sample better than its own.
     """
+    shown = {"lenders": lenders_shown, "extremes": extremes_shown, "suspects": suspects_shown}
+    for what, number in shown.items():
+        check_whole(what, number, least=0)
     known, inverse = labels.unique(return_inverse=True)
     stats = estimate(z, inverse, num_classes=len(known))
     named = [(names or {}).get(label, str(label)) for label in known.tolist()]

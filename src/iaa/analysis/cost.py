@@ -64,6 +64,8 @@ def measure(
     goes through ``pass_share`` of the training set, and its time is scaled to all of it.
     """
     check_whole("rounds", rounds, least=1)
+    if not copies:
+        raise ValueError("copies must hold at least one number")
     pass_seconds = min(_seconds(embed, device) for _ in range(3)) / pass_share
     statistics_seconds = min(_seconds(statistics, device) for _ in range(3))
     peaks = {}

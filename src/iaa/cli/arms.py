@@ -158,7 +158,9 @@ def _existing(home: Path, config: Config) -> Path | None:
     for folder in sorted(home.glob(f"{config.run.name}-*")):
         if (folder / "config.json").is_file():
             old = load_config(folder)
-            other = departures(config, replace(old, run=replace(old.run, out=str(home))), free=())
+            # which run measures what comes before training depends on which were asked for first
+            same = replace(old.run, out=str(home), untrained=config.run.untrained)
+            other = departures(config, replace(old, run=same), free=())
             if other:
                 raise ValueError(
                     f"{folder} is a run of another comparison ({'; '.join(other)}): give another --out"
@@ -178,11 +180,12 @@ def gather(folders: Mapping[str, Mapping[int, Path]]) -> dict[str, Any]:
         arm: {seed: json.loads((folder / "metrics.json").read_text()) for seed, folder in runs.items()}
         for arm, runs in folders.items()
     }
-    first = next(iter(next(iter(read.values())).values()))
+    tables = [run["table"] for runs in read.values() for run in runs.values()]
+    before = [{name: row for name, row in one.items() if not name.startswith("trained")} for one in tables]
     return {
         "metrics": read,
         "scores": {arm: {seed: run["test"] for seed, run in runs.items()} for arm, runs in read.items()},
-        "untrained": {name: rows for name, rows in first["table"].items() if not name.startswith("trained")},
+        "untrained": next(filter(None, before), {}),
         "training_seconds": {
             arm: [run["training_seconds"] for run in runs.values()] for arm, runs in read.items()
         },

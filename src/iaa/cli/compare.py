@@ -3,6 +3,7 @@
 import ast
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -57,7 +58,11 @@ def run(words: list[str]) -> int:
     if options.seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {options.seeds}")
     home = options.out or Path(options.config.run.out) / f"compare-{name}"
-    arms: dict[str, list[str]] = {"baseline": [], "iaa": []} | dict(map(_read_arm, options.arm))
+    given = [_read_arm(words) for words in options.arm]
+    arms: dict[str, list[str]] = {"baseline": [], "iaa": []} | dict(given)
+    for arm, times in Counter(name for name, _ in given).items():
+        if times > 1:
+            raise ValueError(f"--arm {arm} is given {times} times: name every arm once")
     arms["baseline"].append("augment.copies=0")
     configs = {arm: changed(options.config, _values(changes)) for arm, changes in arms.items()}
     if options.config.augment.copies == 0:

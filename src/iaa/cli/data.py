@@ -42,9 +42,7 @@ def check(spec: Spec, root: Path | None = None, quick: bool = False, json: bool 
                 found[size] = facts(part)
                 paths += list(part.paths)
         bad = unreadable(paths, thorough=not quick)
-        here = [
-            (str(Path(error.path).relative_to(home) if home else error.path), error.reason) for error in bad
-        ]
+        here = [(_below(error.path, home), error.reason) for error in bad]
     report = {
         "dataset": spec,
         "found": {part: asdict(row) for part, row in found.items()},
@@ -66,6 +64,12 @@ def check(spec: Spec, root: Path | None = None, quick: bool = False, json: bool 
         console, f"{len(bad):,} pictures cannot be read", [f"{path}: {why}" for path, why in here], pictures
     )
     return 1 if bad else 0
+
+
+def _below(path: str, home: Path | None) -> str:
+    """The path without the folder it was looked for in."""
+    found = Path(path)
+    return str(found.relative_to(home) if home is not None and found.is_relative_to(home) else found)
 
 
 def stats(

@@ -25,6 +25,7 @@ from iaa.provenance import (
     Picture,
     assemble,
     base_folder,
+    check_names,
     data_hash,
     describe,
     distinct_pictures,
@@ -83,6 +84,7 @@ def command(
         force: Replace files of another configuration.
     """
     targets = _targets(spec, out, split, test_size, root=root, seed=seed, test_share=test_share)
+    check_names(targets.values())
     where = resolve_device(device)
     keep_freed_memory()
     torch.manual_seed(seed)

@@ -161,6 +161,7 @@ def _show_many(console: Console, files: list[dict[str, Any]], drawn: bool) -> No
         else "with 95 % intervals over classes"
     )
     table = Table("file", *files[0]["metrics"], title=f"percent, {note}", title_justify="left")
+    folders = {Path(row["file"]).parent for row in files}
     for row in files:
         cells = [
             f"{one['value']:.2f} ± {one['spread']:.2f}"
@@ -168,8 +169,16 @@ def _show_many(console: Console, files: list[dict[str, Any]], drawn: bool) -> No
             else f"{one['value']:.2f} {_span(one['over_classes'])}"
             for one in row["metrics"].values()
         ]
-        table.add_row(escape(Path(row["file"]).name.removeprefix("embeddings-")), *cells)
+        table.add_row(escape(_short(Path(row["file"]), several=len(folders) > 1)), *cells)
     console.print(table)
+
+
+def _short(file: Path, *, several: bool) -> str:
+    """As much of a name as tells it from the others: of runs their folder."""
+    name = file.name.removeprefix("embeddings-")
+    if not several:
+        return name
+    return file.parent.name if file.name == "embeddings.safetensors" else f"{file.parent.name}/{name}"
 
 
 def _show_comparison(console: Console, against: dict[str, Any], row: dict[str, Any]) -> None:

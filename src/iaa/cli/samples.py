@@ -56,6 +56,8 @@ def read_input(path: Path, split: Split, *, otherwise: Literal["train", "test"] 
 def _run(path: Path, split: str) -> Input:
     from iaa.training.finished import correction_options, training_embeddings
 
+    if split == "all":
+        raise ValueError(f"run {path} keeps training and test classes apart: give --split train or test")
     options = load_config(path).augment
     name = path.resolve().name
     if split == "train":

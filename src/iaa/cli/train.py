@@ -63,7 +63,7 @@ def _train(
     if dry_run:
         from iaa.training.rehearsal import rehearse
 
-        return _show_facts(rehearse(config))
+        return _show_facts(rehearse(config if resume is None else load_config(resume)))
     if resume is not None and (resume / "metrics.json").is_file():  # the last thing a run writes
         show(resume)
         print("this run is finished: nothing was left to do")
@@ -105,7 +105,8 @@ def show(folder: Path) -> None:
     parts = list(metrics["test"])
     paper = paper_row(load_config(folder))
     for part in parts:
-        title = "unseen classes, percent" + (f" ({part})" if len(parts) > 1 else "")
+        unseen = "test classes" if metrics["train"].get("tested_as_well") else "unseen classes"
+        title = f"{unseen}, percent" + (f" ({part})" if len(parts) > 1 else "")
         columns = list(metrics["test"][part])
         table = Table("", *columns, title=title, title_justify="left")
         for name, found in metrics["table"].items():

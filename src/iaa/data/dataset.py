@@ -123,12 +123,16 @@ def make(
 
 
 def draw_classes(classes: Ids, share: float, *, seed: int) -> Ids:
-    """A share of the classes, at least one and never all of them."""
+    """A share of the classes, and if there are four or more, at least two and never all but one of them.
+
+    One class alone can neither be trained on nor tested: all neighbours are right.
+    """
     if not 0 < share < 1:
         raise ValueError(f"the share of held-out classes must lie between 0 and 1, got {share}")
     if len(classes) < 2:
         raise ValueError(f"a class-disjoint split needs at least 2 classes, got {len(classes)}")
-    number = min(max(round(share * len(classes)), 1), len(classes) - 1)
+    least = 2 if len(classes) > 3 else 1
+    number = min(max(round(share * len(classes)), least), len(classes) - least)
     return np.random.default_rng(seed).permutation(classes)[:number]
 
 

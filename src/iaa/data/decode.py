@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,18 @@ if TYPE_CHECKING:
 
 MAX_PIXELS = 89_478_485  # a quarter of a gigabyte as RGB: Pillow's own bound for a decompression bomb
 _ENDS = {"JPEG": b"\xff\xd9", "PNG": b"IEND\xaeB`\x82"}
+
+
+_TURNS = {
+    2: "FLIP_LEFT_RIGHT",
+    3: "ROTATE_180",
+    4: "FLIP_TOP_BOTTOM",
+    5: "TRANSPOSE",
+    6: "ROTATE_270",
+    7: "TRANSVERSE",
+    8: "ROTATE_90",
+}
+"""What makes a picture upright, by its EXIF orientation."""
 
 
 class UnreadablePicture(ValueError):
@@ -34,29 +46,31 @@ def read(
     background: str = "white",
     at_least: int | None = None,
     box: Sequence[float] | npt.NDArray[np.float64] | None = None,
+    formats: Sequence[str] | None = None,
 ) -> "Image":
     """An upright 8-bit RGB picture; what is transparent shows the background.
 
     ``at_least``: a JPEG may be decoded at 1/2, 1/4 or 1/8 as long as both sides keep that many pixels.
     ``box``: left, top, right, bottom to cut out, in pixels of the file. The file may be open already.
+    ``formats``: names of the only decoders of Pillow that may look at it.
     """
     pil = need("PIL.Image", extra="images")
     name = path if isinstance(path, str) else "as given"
     try:
-        with pil.open(path) as picture:
+        with pil.open(path, formats=formats) as picture:
             _refuse_bomb(name, picture)
             if at_least is not None and box is None and picture.format == "JPEG":
                 picture.draft(None, (at_least, at_least))
             picture.load()
             if box is not None and not np.isnan(box).any():
-                picture = picture.crop(tuple(round(side) for side in box))
+                picture = _cut(name, picture, *(round(side) for side in box))
             return _rgb(_upright(picture), background)
     except UnreadablePicture:
         raise
-    except (OSError, ValueError, SyntaxError, EOFError, MemoryError, Warning) as error:
-        raise UnreadablePicture(name, _reason(error)) from error
     except pil.DecompressionBombError as error:
         raise UnreadablePicture(name, "too large") from error
+    except Exception as error:  # decoders fail in many ways on bytes that make no sense
+        raise UnreadablePicture(name, _reason(error)) from error
 
 
 def as_rgb(picture: "Image", *, background: str = "white") -> "Image":
@@ -64,7 +78,9 @@ def as_rgb(picture: "Image", *, background: str = "white") -> "Image":
     try:
         _refuse_bomb("as given", picture)
         return _rgb(_upright(picture), background)
-    except (OSError, SyntaxError, EOFError) as error:
+    except UnreadablePicture:
+        raise
+    except Exception as error:
         raise UnreadablePicture("as given", _reason(error)) from error
 
 
@@ -82,10 +98,10 @@ def glance(path: str) -> UnreadablePicture | None:
         return None
     except UnreadablePicture as error:
         return error
-    except (OSError, ValueError, SyntaxError, EOFError, MemoryError, Warning) as error:
-        return UnreadablePicture(path, _reason(error))
     except pil.DecompressionBombError:
         return UnreadablePicture(path, "too large")
+    except Exception as error:
+        return UnreadablePicture(path, _reason(error))
 
 
 def unreadable(paths: Iterable[str], *, thorough: bool = False, threads: int = 4) -> list[UnreadablePicture]:
@@ -121,11 +137,20 @@ def _refuse_bomb(path: str, picture: "Image") -> None:
 
 def _upright(picture: "Image") -> "Image":
     """Turned as the EXIF tag says; most pictures have none, and pay nothing."""
-    if picture.getexif().get(0x0112, 1) == 1:
+    turn = _TURNS.get(picture.getexif().get(0x0112, 1))
+    if turn is None:
         return picture
-    ops: Any = need("PIL.ImageOps", extra="images")
-    turned: Image = ops.exif_transpose(picture)
+    pil = need("PIL.Image", extra="images")
+    turned: Image = picture.transpose(pil.Transpose[turn])
     return turned
+
+
+def _cut(name: str, picture: "Image", left: int, top: int, right: int, bottom: int) -> "Image":
+    width, height = picture.size
+    if not (max(left, 0) < min(right, width) and max(top, 0) < min(bottom, height)):
+        box = f"{left}, {top}, {right}, {bottom}"
+        raise UnreadablePicture(name, f"its box {box} holds nothing of a picture of {width} x {height}")
+    return picture.crop((left, top, right, bottom))
 
 
 def _rgb(picture: "Image", background: str) -> "Image":

@@ -57,9 +57,18 @@ def folders(root: Path) -> list[Path]:
 
 
 def pictures_under(folder: Path) -> list[str]:
-    """Every picture file below a folder, at any depth, in a fixed order; hidden files are left out."""
-    found = []
-    for place, inner, files in os.walk(folder):
+    """Every picture file below a folder, at any depth, in a fixed order; hidden files are left out.
+
+    Links to folders are followed, to each folder once.
+    """
+    found: list[str] = []
+    seen: set[str] = set()
+    for place, inner, files in os.walk(folder, followlinks=True):
+        real = os.path.realpath(place)
+        if real in seen:
+            inner.clear()
+            continue
+        seen.add(real)
         inner[:] = sorted(name for name in inner if not name.startswith("."))
         found += [os.path.join(place, name) for name in sorted(files) if _is_picture(name)]
     return found

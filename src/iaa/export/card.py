@@ -68,7 +68,9 @@ def _data(config: Config, metrics: Mapping[str, Any]) -> str:
         words.append(f"at most {split.per_class} of each")
     if split.val_classes:
         words.append(f"{split.val_classes:.0%} of the training classes held out to choose the epoch by")
-    return ", ".join(words) + ". The test classes below share none with training."
+    shared = train.get("tested_as_well")
+    some = f"{shared:,} of the test classes below were trained on as well."
+    return f"{', '.join(words)}. {some if shared else 'The test classes below share none with training.'}"
 
 
 def _recipe(config: Config, metrics: Mapping[str, Any], surroundings: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from iaa import __version__
-from iaa.config import Config
+from iaa.config import Config, network_name
 from iaa.export.bundle import read_metrics, write_bundle
 from iaa.export.card import public_data
 from iaa.export.check import Agreement, agreement, samples
@@ -62,7 +62,7 @@ def _about(model: Model, config: Config) -> dict[str, Any]:
     return {
         "run": model.path.resolve().name,
         "data": public_data(config.data),
-        "model": config.model,
+        "model": network_name(config),
         "loss": config.loss,
         "dim": model.dim,
         "similarity": "cosine",

@@ -279,6 +279,15 @@ class IAA(nn.Module):
         self.rows, self.row_labels = samples.rows.to(self.mean), samples.labels.to(self.mean.device)
         self.row_weight = samples.weight.to(self.mean)
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "IAA":
+        def in_full_precision(tensor: Tensor) -> Tensor:  # half of it would stop counting at 256 samples
+            moved = fn(tensor)
+            halved = moved.is_floating_point() and moved.element_size() < 4
+            return tensor.to(moved.device) if halved else moved
+
+        super()._apply(in_full_precision, recurse)  # type: ignore[no-untyped-call]
+        return self
+
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
         for name in ("rows", "row_labels", "row_weight"):  # room for as many samples as come
             if self.covariance == "full" and prefix + name in state_dict:

@@ -32,6 +32,7 @@ def check_batch(
     if dim is not None and z.shape[1] != dim:
         raise ValueError(f"z must have {dim} dimensions, got {z.shape[1]}")
     if num_classes is not None:
+        labels = labels.long()  # a bound beyond a narrower type would wrap around
         wrong = (labels < 0) | (labels >= num_classes)
         if wrong.any():
             where = int(wrong.nonzero()[0])

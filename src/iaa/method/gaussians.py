@@ -64,10 +64,11 @@ def unaffected_by_autocast(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def in_full_precision(*args: P.args, **kwargs: P.kwargs) -> R:
-        first = (*args, *kwargs.values())[0]
-        tensor = first.mean if isinstance(first, ClassStats) else first
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{function.__name__} works on tensors, got {type(first).__name__}")
+        given = (*args, *kwargs.values())
+        tensors = [one.mean if isinstance(one, ClassStats) else one for one in given]
+        tensor = next((one for one in tensors if isinstance(one, Tensor)), None)
+        if tensor is None:
+            raise TypeError(f"{function.__name__} works on tensors, got {type(given[0]).__name__}")
         with torch.autocast(tensor.device.type, enabled=False):
             return function(*args, **kwargs)
 

@@ -4,6 +4,8 @@ import difflib
 import math
 from typing import Any
 
+import torch
+
 from iaa.errors import need
 from iaa.models.backbone import Backbone
 from iaa.models.download import fetching, hub
@@ -84,7 +86,23 @@ def any_model(name: str, *, pool: str = "avg", size: int | None = None) -> Backb
     classifiers = settings.get("classifier") or ()
     unused = tuple(f"{part}." for part in ([classifiers] if isinstance(classifiers, str) else classifiers))
     features = getattr(network, "head_hidden_size", network.num_features)
-    return Backbone(network, features, _timm_preprocessing(network), fetch, unused)
+    preprocessing = _timm_preprocessing(network)
+    made = _width(timm, name, options, preprocessing["size"])
+    if made not in (None, features):
+        raise ValueError(
+            f"timm/{name} makes {made} features without its classifier, not {features}: take another"
+        )
+    return Backbone(network, features, preprocessing, fetch, unused)
+
+
+def _width(timm: Any, name: str, options: dict[str, Any], size: int) -> int | None:
+    """How many features really come out, found without computing them; None where that cannot be told."""
+    try:
+        with torch.device("meta"), torch.no_grad():
+            twin = timm.create_model(name, pretrained=False, **options).eval()
+            return int(twin(torch.empty(1, 3, size, size)).shape[-1])
+    except Exception:  # some models compute with numbers while they are built
+        return None
 
 
 def _create(timm: Any, name: str, options: dict[str, Any]) -> Any:

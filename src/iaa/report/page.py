@@ -113,7 +113,8 @@ def _subtitle(every: Sequence[Findings]) -> str:
         return "These runs were asked different things: their numbers cannot be held against each other."
     trained = (every[0].run.metrics or {}).get("train")
     learned = f"Trained on {trained['classes']:,} classes, " if trained else ""
-    asked = f"asked {scores.queries:,} times about {scores.classes:,}{' other' if trained else ''} classes"
+    other = " other" if trained and not trained.get("tested_as_well") else ""
+    asked = f"asked {scores.queries:,} times about {scores.classes:,}{other} classes"
     words = f"{learned}{asked}: how often is the nearest of the same class?"
     return words if learned else words[0].upper() + words[1:]
 
@@ -135,7 +136,8 @@ def _headline(every: Sequence[Findings]) -> list[tuple[str, str, str]]:
                 label = metric if len(every) == 1 else f"{one.name}, {metric}"
                 rows.append((label, f"{found['value']:.1f} %", f"95 %: {low:.1f} – {high:.1f}"))
     table = (every[0].run.metrics or {}).get("table", {})
-    before = [(name, tests[part]["R@1"]) for name, tests in table.items() if not name.startswith("trained")]
+    others = {name: tests for name, tests in table.items() if not name.startswith("trained")}
+    before = [(name, tests[part]["R@1"]) for name, tests in others.items() if "R@1" in tests.get(part, {})]
     if len(every) == 1 and before:
         name, value = max(before, key=lambda pair: pair[1])
         rows.append((f"R@1 of {name}", f"{value:.1f} %", "before any training"))

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -35,7 +36,7 @@ class Pictures:
         name = Path(_BOX.sub("", id))
         ends = [Path(*name.parts[cut:]) for cut in range(name.is_absolute(), max(1, len(name.parts) - 1))]
         for file in (name, *(folder / end for folder in self.folders for end in ends)):  # data may have moved
-            if file.suffix and file.is_file():
+            if file.suffix and os.path.isfile(file):  # an id may be any text, too long for a path even
                 return file
         return None
 

@@ -29,8 +29,9 @@ def _score_table(every: Sequence[Findings], part: str, *, several: bool) -> Tabl
             words = Cell("difference", below=f"to {every[0].name}")
             rows.append((words, *(_gain(gain[m]) if m in gain else Cell("") for m in metrics)))
     told, departing = _paper(here, part, metrics)
-    unseen = "classes not seen in training" if all(one.run.metrics for one in here) else "the test classes"
-    title = f"Scores on {part if several else unseen}"
+    unseen = all(one.run.metrics and not one.run.metrics["train"].get("tested_as_well") for one in here)
+    classes = "classes not seen in training" if unseen else "the test classes"
+    title = f"Scores on {part if several else classes}"
     settings = {one.name: _setting(one.scores[part]) for one in here}
     differ = len(set(settings.values())) > 1
     asked = [f"{name}: {words}" for name, words in settings.items()] if differ else [*settings.values()][:1]

@@ -103,6 +103,7 @@ def read_parquet(path: Path) -> Embeddings:
     """``embedding`` (lists of equal length) and ``label`` are needed; the rest is optional."""
     need("pyarrow", extra="tables")
     import pyarrow as pa
+    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     try:
@@ -114,7 +115,8 @@ def read_parquet(path: Path) -> Embeddings:
         raise ValueError(f"{path} lacks the column 'embedding', it has {', '.join(table.column_names)}")
     lists = table["embedding"].combine_chunks()
     z = lists.flatten().to_numpy(zero_copy_only=False)
-    if len(table) == 0 or len(z) % len(table) or lists.null_count:
+    lengths = pc.unique(pc.list_value_length(lists))
+    if len(lengths) != 1 or lists.null_count:
         raise ValueError(f"{path}: the lists in 'embedding' must have one length in every row")
     meta = (table.schema.metadata or {}).get(b"meta", b"{}")
     return _from_columns(path, np.array(z).reshape(len(table), -1), columns, read_object(meta, "meta"))
@@ -132,7 +134,8 @@ def _from_columns(
         ordered = {word: number for number, word in enumerate(sorted(set(words)))}
         labels, names = [ordered[word] for word in words], {number: word for word, number in ordered.items()}
     if any(columns.get("class", [])):
-        names = dict(zip(labels, map(str, columns["class"]), strict=True))
+        named = zip(labels, columns["class"], strict=True)
+        names = (names or {}) | {label: str(word) for label, word in named if word}
     strings = {"ids": columns.get("id", columns.get("path", []))}
     strings |= {name: columns[name] for name in ("split", "role") if any(columns.get(name, []))}
     strings = {name: [str(word) for word in column] for name, column in strings.items()}

@@ -13,6 +13,7 @@ from iaa.provenance import fingerprint
 from iaa.retrieval.parts import Parts
 from iaa.search.listing import own_vectors, picture
 from iaa.search.model import Model
+from iaa.search.stamps import Stamp
 
 SAVE_EVERY = 1024
 """Pictures between two saves, the most that a kill can cost."""
@@ -21,7 +22,7 @@ Progress = Callable[[int, int], None]
 
 
 def embed_names(
-    model: Model, names: list[str], folder: Path, on_progress: Progress
+    model: Model, names: list[str], stamps: dict[str, Stamp], folder: Path, on_progress: Progress
 ) -> tuple[list[str], Tensor, dict[str, str]]:
     """Names and embeddings of what can be read, and why the rest cannot; what a kill left is continued."""
     given, z = _given(model, names)
@@ -42,7 +43,8 @@ def embed_names(
         boxes=None if np.isnan(boxes).all() else boxes,
         check=False,
     )
-    config = {"model": model.identity, "pictures": fingerprint({"names": names})}
+    wanted = {"names": names, "stamps": [stamps[name] for name in names]}
+    config = {"model": model.identity, "pictures": fingerprint(wanted)}
     try:
         parts = Parts(folder, config)
     except ValueError:  # begun with other pictures

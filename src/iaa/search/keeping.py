@@ -9,13 +9,14 @@ from typing import Any
 import torch
 
 from iaa.data.own import UnusableTable
+from iaa.provenance import NAMELESS
 from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.parts import hold
 from iaa.search.embedding import Progress, embed_names
 from iaa.search.gallery import Gallery
 from iaa.search.listing import list_source
 from iaa.search.model import Model
-from iaa.search.plan import NAMELESS, Found, Plan, gallery_file, named
+from iaa.search.plan import Found, Plan, gallery_file, named
 from iaa.search.stamps import NOWHERE, Stamp, differing, pack, stamps, unpack
 
 VERSION = 1
@@ -93,7 +94,7 @@ def _renew(
         place = {name: row for row, name in enumerate(kept.ids) if name not in changed}
         left_out = {name: why for name, why in kept.meta["left_out"].items() if name not in changed}
     todo = [name for name in listing.ids if name not in place and name not in left_out]
-    fresh, z, bad = embed_names(model, todo, file.with_suffix(".parts"), on_progress)
+    fresh, z, bad = embed_names(model, todo, now, file.with_suffix(".parts"), on_progress)
     left_out = {name: why for name, why in (left_out | bad).items() if name in now} | found.nameless
     for source in added:
         _refuse_unreadable(source, set(place) | set(fresh), left_out)
@@ -203,15 +204,23 @@ def vectors_for(model: Model, file: Path) -> Embeddings:
     """The rows of an embeddings file in the space of the model."""
     data = Embeddings.load(file)
     made_by = data.meta.get("weights_sha256")
-    if model.head is not None and data.z.shape[1] == model.head.features and made_by != model.weights:
+    ours = made_by in model.makers
+    if made_by is None and "run" in data.meta:  # runs did not say once
+        ours = file.resolve().parent == model.folder.resolve()
+        made_by = "another run"
+    if model.head is not None and data.z.shape[1] == model.head.features and not ours:
         return replace(data, z=model.embed(data.z))
     if data.z.shape[1] != model.dim:
         raise ValueError(
             f"{file} holds vectors of {data.z.shape[1]} dimensions, the model of {model.path} makes "
             f"{model.dim}: `iaa embed … --model {model.path}` makes fitting ones"
         )
-    if made_by not in (None, model.weights):
+    if made_by is not None and not ours:
         raise ValueError(f"{file} was made by another network than {model.path}: similarities would be noise")
+    for what, own in (("pool", model.pool), ("preprocessing", model.identity["preprocessing"])):
+        theirs = data.meta.get(what, own)
+        if theirs != own:
+            raise ValueError(f"{file} was made with {what} {theirs}, the model of {model.path} has {own}")
     return data
 
 

@@ -59,6 +59,16 @@ class Model:
         return weights_hash(module if module is not None else nn.Identity())
 
     @functools.cached_property
+    def makers(self) -> set[str]:
+        """Hashes that may stand in files of its embeddings: its own, and that of its head on vectors."""
+        return {self.weights} if self.head is None else {self.weights, weights_hash(self.head)}
+
+    @property
+    def pool(self) -> str | None:
+        """How its last maps become features; None where only vectors can be embedded."""
+        return None if self.network is None else self.network.pool
+
+    @functools.cached_property
     def identity(self) -> dict[str, Any]:
         """What its embeddings depend on: two models with the same identity embed alike."""
         return {"weights_sha256": self.weights, "dim": self.dim, "preprocessing": _plain(self)}

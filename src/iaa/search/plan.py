@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from iaa.errors import unknown
+from iaa.provenance import NAMELESS, is_text
 from iaa.search.listing import KINDS, Listing, distinct, list_source, own_pictures, picture
 from iaa.search.model import Model
 
 OWN = "own"
 """The run's own pictures as a source."""
-NAMELESS = "its name is not UTF-8: rename it"
 SOURCES = ("folder", "table", "picture")
 
 
@@ -77,7 +77,7 @@ class Plan:
             found = found.take(
                 row for row, (n, c) in rows if c not in classes and picture(n).path not in paths
             )
-        nameless = {name: ascii(name)[1:-1] for name in found.ids if not _is_text(name)}
+        nameless = {name: ascii(name)[1:-1] for name in found.ids if not is_text(name)}
         if nameless:
             found = found.take(row for row, name in enumerate(found.ids) if name not in nameless)
         return Found(found, tuple(notes), dict.fromkeys(nameless.values(), NAMELESS))
@@ -142,14 +142,6 @@ def named(place: str) -> str:
     if _place(place) != place:
         return absolute(place)
     return absolute(f"{'folder' if Path(place).expanduser().is_dir() else 'picture'}:{place}")
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:  # bytes of another encoding, as file systems allow
-        return False
-    return True
 
 
 def _place(given: str) -> str:

@@ -30,7 +30,7 @@ def prepare_upload(content: bytes, step: Transform, *, pixels: int) -> Tensor:
     try:
         with Image.open(io.BytesIO(content), formats=FORMATS) as header:
             _refuse_size(*header.size, pixels, step)
-        picture = read(io.BytesIO(content), at_least=step.at_least)
+        picture = read(io.BytesIO(content), at_least=step.at_least, formats=FORMATS)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise Refused(413, f"the picture has too many pixels: at most {pixels:,} are taken") from error
     except Refused:

@@ -16,6 +16,8 @@ CONNECTIONS = 512
 """Open at one time; a page has six, a phone's as well."""
 HEADER_SECONDS = 10.0
 """From a connection, or the first byte of its next request, until all headers are there."""
+READING_SECONDS = 30.0
+"""In which a client takes at least something of its answer."""
 STOP_SECONDS = 5
 
 
@@ -63,6 +65,7 @@ def make_server(
     *,
     on_start: Callable[[], None] = lambda: None,
     header_seconds: float = HEADER_SECONDS,
+    reading_seconds: float = READING_SECONDS,
     connections: int = CONNECTIONS,
 ) -> "uvicorn.Server":
     """A uvicorn server without access log, that calls ``on_start`` once it answers."""
@@ -80,7 +83,7 @@ def make_server(
         proxy_headers=False,
         ws="none",
         lifespan="on",
-        http=protocol(seconds=header_seconds, connections=connections),
+        http=protocol(seconds=header_seconds, patience=reading_seconds, connections=connections),
         timeout_graceful_shutdown=STOP_SECONDS,
         timeout_keep_alive=30,
     )

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,11 +18,12 @@ from iaa.errors import need, unknown
 from iaa.losses import Baseline
 from iaa.losses import build as build_loss
 from iaa.method.augment import IAA
-from iaa.training.sources import Batches, Source, open_source
+from iaa.training.sources import Batches, Source, open_source, trained_on
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
+_log = logging.getLogger("iaa.train")
 PRECISION = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 
 
@@ -95,6 +97,14 @@ def assemble(config: Config, fabric: "Fabric") -> Task:
     _loss(config, 2, 2)  # a name that is wrong is told before any picture is read
     source, network = open_source(config)
     train = source.dataset.part("train")
+    for name, part in {"val": source.dataset.part("val"), **source.tests}.items():
+        if len(part) and len(np.unique(part.labels)) < 2:
+            raise ValueError(
+                f"{config.data} has one class alone in its {name} part, where all neighbours are right: "
+                "four classes or more can be split"
+            )
+    if (shared := len(trained_on(source))) and fabric.is_global_zero:
+        _log.warning("%d test classes are trained on as well: scores are not those of unseen classes", shared)
     samples = source.training(train)
     if len(samples.paths) < len(train):  # unreadable pictures were left out
         readable = set(samples.paths)

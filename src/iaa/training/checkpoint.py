@@ -2,7 +2,7 @@
 
 import errno
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ class Position:
     best_epoch: int = -1
     seconds: float = 0.0
     """Training time so far, interruptions left out."""
+    told: dict[str, Any] = field(default_factory=dict)
+    """What the steps of this epoch that are done amount to."""
 
 
 def save(folder: Path, task: Task, position: Position) -> None:
@@ -52,6 +54,7 @@ def save(folder: Path, task: Task, position: Position) -> None:
         "fingerprint": fingerprint(task),
         "position": json.dumps(vars(position)),
         "factor_age": str(augment._factor_age),
+        "disguise": json.dumps(task.criterion._disguise),  # it decides how often a random miner draws
         "precision": json.dumps(_plain(task.fabric.strategy.precision.state_dict())),
     }
     try:
@@ -80,6 +83,7 @@ def restore(folder: Path, task: Task) -> Position:
     task.network.load_state_dict(_under("network.", tensors))
     task.criterion.load_state_dict(_under("criterion.", tensors))
     task.criterion.augment._factor_age = int(header["factor_age"])
+    task.criterion._disguise = json.loads(header.get("disguise", '"easy"'))
     if "factor" in tensors:
         task.criterion.augment._factor = tensors["factor"].to(task.fabric.device)
     _restore_optimizer(task, _under("optimizer.", tensors))

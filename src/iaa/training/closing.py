@@ -7,11 +7,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from iaa.config import network_name
+from iaa.provenance import weights_hash
 from iaa.training import measure
 from iaa.training.assembly import Task
 from iaa.training.checkpoint import Position
 from iaa.training.runs import write, write_json
-from iaa.training.sources import open_source
+from iaa.training.sources import Source, open_source, trained_on
 
 BEST, MODEL, STATISTICS = "best.safetensors", "model.safetensors", "statistics.safetensors"
 
@@ -22,6 +24,12 @@ def save_tensors(path: Path, module: nn.Module) -> None:
 
     tensors = {key: value.detach().cpu().contiguous() for key, value in module.state_dict().items()}
     write(path, lambda beside: save_file(tensors, beside, {"format": "pt"}))
+
+
+def origin(source: Source, network: nn.Module) -> dict[str, str]:
+    """What embeddings have to say to be compared and searched: their network, and where ids start."""
+    found = {"weights_sha256": weights_hash(network)}
+    return found if source.root is None else {**found, "root": source.root}
 
 
 def close(task: Task, folder: Path, position: Position) -> dict[str, Any]:
@@ -42,10 +50,11 @@ def close(task: Task, folder: Path, position: Position) -> dict[str, Any]:
         epoch = position.best_epoch
     meta = {
         "data": config.data,
-        "model": config.model,
+        "model": network_name(config),
         "run": folder.name,
         "epoch": epoch,
         "seed": config.seed,
+        **origin(task.source, task.network),
     }
     trained = measure.score_tests(task, task.network, keep=folder, meta=meta)
     rows["trained"] = trained
@@ -58,7 +67,11 @@ def close(task: Task, folder: Path, position: Position) -> dict[str, Any]:
         if position.best_epoch >= 0
         else None,
         "training_seconds": position.seconds,
-        "train": {"samples": len(task.train), "classes": len(task.train.class_sizes())},
+        "train": {
+            "samples": len(task.train),
+            "classes": len(task.train.class_sizes()),
+            "tested_as_well": len(trained_on(task.source)),
+        },
     }
     if writes:
         save_tensors(folder / MODEL, task.network)

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from iaa.config import Augment, Config, load_config
+from iaa.config import Augment, Config, load_config, network_name
 from iaa.extraction import embed_batches, resolve_device
 from iaa.retrieval.embeddings import Embeddings
-from iaa.training.closing import MODEL
+from iaa.training.closing import MODEL, origin
 from iaa.training.measure import AUTOCAST
 from iaa.training.sources import Source, open_source
 
@@ -66,7 +66,13 @@ def training_embeddings(
     )
     at = rows.numpy()
     names = {label: part.class_names[label] for label in labels.unique().tolist()}
-    meta = {"data": config.data, "model": config.model, "run": Path(run).resolve().name, "part": "train"}
+    meta = {
+        "data": config.data,
+        "model": network_name(config),
+        "run": Path(run).resolve().name,
+        "part": "train",
+    }
+    meta |= origin(source, network)
     found = Embeddings(
         z, labels, source.ids(part, rows), names, part.split[at].tolist(), part.role[at].tolist(), meta
     )

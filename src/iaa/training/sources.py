@@ -1,5 +1,6 @@
 """What is trained on: pictures or precomputed vectors, behind the same two questions."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from iaa.data.dataset import draw_classes, make
 from iaa.data.images import Batch, Pictures, loader, transform
 from iaa.data.sampler import BalancedSampler, Numbered
 from iaa.models.projection import Projection
+from iaa.provenance import base_folder, check_names, picture_ids
 from iaa.retrieval.embeddings import Embeddings
 
 Batches = Iterable[Batch]
@@ -34,6 +36,9 @@ class PictureSource:
         options |= {"test_share": split.test_share}
         self.dataset = _parts(load(config.data, size=split.size, **options), config)
         self.tests = evaluations(config.data, size=split.size, **options)
+        check_names((self.dataset, *self.tests.values()))
+        root = None if config.root is None else Path(config.root)
+        self.base = base_folder(config.data, root, self.tests.values())
 
     def training(self, part: Dataset) -> Pictures:
         """With random crops and flips."""
@@ -54,8 +59,13 @@ class PictureSource:
         return f"pixels ({PIXELS} x {PIXELS})", _Pixels()
 
     def ids(self, part: Dataset, rows: Tensor) -> list[str]:
-        """Paths."""
-        return [str(path) for path in part.paths[rows.numpy()]]
+        """As `iaa embed` names them: paths below ``root``, and boxes."""
+        return picture_ids(part.take(rows.numpy()), self.base)
+
+    @property
+    def root(self) -> str | None:
+        """What the ids are relative to."""
+        return str(self.base)
 
     def _pictures(self, part: Dataset, *, train: bool, cache: bool, check: bool = True) -> Pictures:
         images = self.config.images
@@ -84,8 +94,7 @@ class VectorSource:
         self.config = config
         file = Path(config.data.partition(":")[2]).expanduser()
         self.file = Embeddings.load(file)
-        names = self.file.class_names or {}
-        labels = [names.get(label, str(label)) for label in self.file.labels.tolist()]
+        labels = _distinct_names(self.file)
         rows = [str(row) for row in range(len(self.file))]
         whole = make(config.data, rows, labels, self.file.split, role=self.file.role)
         share = 0.2 if config.split.test_share is None else config.split.test_share
@@ -116,8 +125,21 @@ class VectorSource:
         """As in the file."""
         return [self.file.ids[int(part.paths[row])] for row in rows.tolist()]
 
+    @property
+    def root(self) -> str | None:
+        """What the ids are relative to, if the file says so."""
+        root = self.file.meta.get("root")
+        return root if isinstance(root, str) else None
+
 
 Source = PictureSource | VectorSource
+
+
+def trained_on(source: Source) -> list[str]:
+    """Names of the test classes that are trained on as well: none, unless own data is split that way."""
+    tests = {part.class_names[label] for part in source.tests.values() for label in np.unique(part.labels)}
+    train = source.dataset.part("train")
+    return sorted(tests & {train.class_names[label] for label in np.unique(train.labels)})
 
 
 def _parts(whole: Dataset, config: Config) -> Dataset:
@@ -166,6 +188,15 @@ class _InMemory:
 class _Pixels(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         return nn.functional.adaptive_avg_pool2d(images, PIXELS).flatten(1)
+
+
+def _distinct_names(file: Embeddings) -> list[str]:
+    """The class of every row by name, with its number where classes share a name: they stay apart."""
+    known = file.class_names or {}
+    names = {label: known.get(label, str(label)) for label in file.labels.unique().tolist()}
+    uses = Counter(names.values())
+    names = {label: name if uses[name] == 1 else f"{name} ({label})" for label, name in names.items()}
+    return [names[label] for label in file.labels.tolist()]
 
 
 def _rows(part: Dataset) -> Tensor:

@@ -52,6 +52,12 @@ def average_gradients(module: torch.nn.Module) -> None:
             parameter.grad /= dist.get_world_size()
 
 
+def share_buffers(module: torch.nn.Module) -> None:
+    """The first rank's buffers on every rank: batch norm has other running statistics on each."""
+    for buffer in module.buffers() if active() else ():
+        dist.broadcast(buffer, 0)
+
+
 class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, z: Tensor) -> Tensor:
