@@ -172,3 +172,11 @@ def test_a_damaged_parquet_is_named(tmp_path):
     (tmp_path / "t.parquet").write_bytes(b"nothing")
     with pytest.raises(ValueError, match=r"t\.parquet is cut short or no Parquet file"):
         load(f"table:{tmp_path / 't.parquet'}")
+
+
+def test_roles_without_a_split_hold_in_the_classes_that_are_drawn_for_testing(tmp_path):
+    lines = ["path,label,is_query,is_gallery"]
+    lines += [f"{label}-{n}.png,{label},{int(n == 0)},{int(n > 0)}" for label in range(10) for n in range(3)]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    test = load(f"table:{tmp_path / 't.csv'}").part("test")
+    assert test.role.tolist() == ["query", "gallery", "gallery"] * 2

@@ -257,3 +257,34 @@ def test_links_to_class_folders_are_followed_once(run, tmp_path):
     assert [(Path(name).parent.name, gallery.label(row)) for row, name in enumerate(gallery.data.ids)] == [
         ("wasp", "wasp")
     ] * 2
+
+
+def test_rows_without_names_of_another_file_are_others(run, tmp_path):
+    model, z = iaa.load(run), torch.randn(6, 8)
+    for name in ("gallery", "queries"):
+        Embeddings(z, torch.arange(6)).save(tmp_path / f"{name}.npz")
+    gallery = iaa.Gallery.open(model, str(tmp_path / "gallery.npz"))
+    others, own = (answer(gallery, ask(model, [tmp_path / f"{name}.npz"])) for name in ("queries", "gallery"))
+    assert [(one["in_gallery"], one["hits"][0]["row"]) for one in others] == [
+        (False, row) for row in range(6)
+    ]
+    assert all(one["in_gallery"] and one["hits"][0]["row"] != row for row, one in enumerate(own))
+
+
+def test_numbers_that_share_a_name_are_one_class(tmp_path):
+    names = {0: "bike", 1: "bike", 2: "car"}
+    data = Embeddings(torch.randn(6, 4), torch.arange(6) // 2, class_names=names)
+    found = iaa.Gallery(data, tmp_path / "x.safetensors").classes
+    assert {name: rows.tolist() for name, rows in found.items()} == {"bike": [0, 1, 2, 3], "car": [4, 5]}
+
+
+def test_one_bad_box_leaves_the_others_of_its_picture(run, tmp_path):
+    miniatures.picture(tmp_path / "a.png", seed=1, size=(100, 100))
+    rows = ["path,label,split,x_1,y_1,x_2,y_2", "a.png,x,test,0,0,50,50", "a.png,y,test,200,200,300,300"]
+    (tmp_path / "t.csv").write_text("\n".join(rows))
+    gallery = iaa.Gallery.open(iaa.load(run), f"table:{tmp_path / 't.csv'}")
+    assert [name.rpartition("#")[2] for name in gallery.data.ids] == ["xywh=0,0,50,50"]
+    assert [name.rpartition("#")[2] for name in gallery.left_out] == ["xywh=200,200,100,100"]
+    written = gallery.file.stat().st_mtime_ns
+    iaa.Gallery.open(iaa.load(run), f"table:{tmp_path / 't.csv'}")
+    assert gallery.file.stat().st_mtime_ns == written

@@ -76,3 +76,16 @@ def test_large_sources_are_sampled(tmp_path, monkeypatch, how):
     assert naming.learnt_on == "12 training classes"
     assert naming.threshold.shots == 2
     assert naming.identifier.how == how
+
+
+def test_a_run_of_few_classes_learns_from_the_gallery(tmp_path):
+    def gallery(name: str, classes: int, split: str) -> Gallery:
+        labels = torch.arange(classes).repeat_interleave(5)
+        z = 4 * torch.randn(classes, 16, generator=torch.Generator().manual_seed(1))[labels]
+        z += torch.randn(len(labels), 16, generator=torch.Generator().manual_seed(2))
+        data = Embeddings(z, labels, [f"{name}{row}" for row in range(len(z))], split=[split] * len(z))
+        return Gallery(data, tmp_path / f"{name}.safetensors")
+
+    naming = open_naming(gallery("many", 100, "test"), own=gallery("few", 6, "train"))
+    assert naming.threshold is not None
+    assert naming.learnt_on == "100 classes of the gallery itself, held out in turns"

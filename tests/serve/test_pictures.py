@@ -138,3 +138,13 @@ def test_other_decoders_see_nothing_of_an_upload(monkeypatch):
     assert torch.equal(
         prepare_upload(two, step, pixels=1000), prepare_upload(out.getvalue(), step, pixels=1000)
     )
+
+
+def test_the_address_of_pictures_changes_with_them(tmp_path):
+    data = Embeddings(torch.randn(4, 6), torch.arange(4) // 2, meta={"root": "here"})
+    versions = {Catalogue(iaa.Gallery(data, tmp_path / "x.safetensors")).version}
+    moved = Embeddings(data.z, data.labels, meta={"root": "there"})
+    versions.add(Catalogue(iaa.Gallery(moved, tmp_path / "x.safetensors")).version)
+    moved.save(tmp_path / "x.safetensors")
+    versions.add(Catalogue(iaa.Gallery(moved, tmp_path / "x.safetensors")).version)
+    assert len(versions) == 3

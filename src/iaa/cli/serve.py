@@ -57,6 +57,7 @@ def command(
     """
     for package in ("fastapi", "python_multipart", "uvicorn"):
         need(package, extra="serve")
+    from iaa.data.decode import MAX_PIXELS
     from iaa.retrieval.index import Index
     from iaa.search.model import load
     from iaa.serve.app import create_app
@@ -65,15 +66,15 @@ def command(
     from iaa.serve.server import address, bind, can_show_pages, is_loopback, make_server
     from iaa.serve.service import Service
 
-    for option, value in (
-        ("--max-megabytes", max_megabytes),
-        ("--max-megapixels", max_megapixels),
-        ("--max-seconds", max_seconds),
-        ("--max-requests", max_requests),
-        ("--batch-size", batch_size),
+    for option, value, most in (
+        ("--max-megabytes", max_megabytes, MOST),
+        ("--max-megapixels", max_megapixels, MAX_PIXELS // 10**6),  # more is read nowhere
+        ("--max-seconds", max_seconds, MOST),
+        ("--max-requests", max_requests, MOST),
+        ("--batch-size", batch_size, MOST),
     ):
-        if not 0 < value <= MOST:  # also what is no number
-            raise ValueError(f"{option} must be more than 0 and at most {MOST:,}, got {value:g}")
+        if not 0 < value <= most:  # also what is no number
+            raise ValueError(f"{option} must be more than 0 and at most {most:,}, got {value:g}")
     limits = Limits(
         upload_bytes=math.ceil(max_megabytes * 2**20),
         pixels=math.ceil(max_megapixels * 1e6),

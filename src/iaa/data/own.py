@@ -3,6 +3,7 @@
 import csv
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -82,13 +83,13 @@ def table(file: Path, *, root: Path | None, seed: int = 0, test_share: float | N
     split = [_PARTS[value][0] for value in given] or ["train"] * len(paths)
     if given and "test" not in split:
         split = ["test" if part == "val" else part for part in split]
-    role = _roles(file, columns, split)
-    dataset = make(file.stem, paths, columns["label"], split, role=role, boxes=_boxes(file, columns))
-    if given:
-        return dataset
-    if test_share is None:
-        return dataset.with_split(np.full(len(dataset), "test"))
-    return _split_classes(dataset, test_share, seed)
+    dataset = make(file.stem, paths, columns["label"], split, boxes=_boxes(file, columns))
+    if not given:
+        if test_share is None:
+            return dataset.with_split(np.full(len(dataset), "test"))
+        dataset = _split_classes(dataset, test_share, seed)
+    roles = _roles(file, columns, dataset.split.tolist())
+    return replace(dataset, role=np.array(roles, dtype="<U7"))
 
 
 def _split_classes(dataset: Dataset, share: float, seed: int) -> Dataset:

@@ -194,7 +194,9 @@ def _draw(
     *,
     repeat: bool,
 ) -> tuple[Ids, Ids]:
-    """Pictures for every slot and how many each got; a class is gone through before it is shuffled anew."""
+    """Pictures for every slot and how many each got; a class is gone through by whole draws before it is
+    shuffled anew.
+    """
     members = np.argsort(inverse, kind="stable")
     first = np.r_[0, np.cumsum(count)[:-1]]
     groups = np.maximum(count // per_class, 1)  # draws of per_class that one shuffle of the class serves

@@ -85,11 +85,14 @@ class Gallery:
 
     @functools.cached_property
     def classes(self) -> dict[str, Int64[Tensor, " n"]]:
-        """Every class and its rows."""
+        """Every class and its rows; numbers that share a name are one class."""
         order = self.data.labels.argsort(stable=True)
         labels, sizes = self.data.labels[order].unique_consecutive(return_counts=True)
         parts = order.split(sizes.tolist())
-        return {self.class_name(label): rows for label, rows in zip(labels.tolist(), parts, strict=True)}
+        found: dict[str, list[Tensor]] = {}
+        for label, rows in zip(labels.tolist(), parts, strict=True):
+            found.setdefault(self.class_name(label), []).append(rows)
+        return {name: torch.cat(rows) for name, rows in found.items()}
 
     def class_name(self, label: int) -> str:
         """The name of a class by its number."""

@@ -14,7 +14,7 @@ from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.parts import hold
 from iaa.search.embedding import Progress, embed_names
 from iaa.search.gallery import Gallery
-from iaa.search.listing import list_source
+from iaa.search.listing import list_source, with_names
 from iaa.search.model import Model
 from iaa.search.plan import Found, Plan, gallery_file, named
 from iaa.search.stamps import NOWHERE, Stamp, differing, pack, stamps, unpack
@@ -202,7 +202,7 @@ def _finished(spec: str | None) -> Path | None:
 
 def vectors_for(model: Model, file: Path) -> Embeddings:
     """The rows of an embeddings file in the space of the model."""
-    data = Embeddings.load(file)
+    data = with_names(Embeddings.load(file), file)
     made_by = data.meta.get("weights_sha256")
     ours = made_by in model.makers
     if made_by is None and "run" in data.meta:  # runs did not say once

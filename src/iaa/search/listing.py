@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -112,10 +112,17 @@ def _folder(root: Path) -> Listing:
     return Listing([os.path.abspath(path) for path in paths], classes, ["test"] * len(paths))
 
 
+def with_names(data: Embeddings, file: Path) -> Embeddings:
+    """Rows that have numbers for names get the file's as well: row 3 of another file is another one."""
+    if data.ids != [str(row) for row in range(len(data))]:
+        return data
+    return replace(data, ids=[f"{os.path.abspath(file)}#{row}" for row in data.ids])
+
+
 def own_vectors(config: Config) -> tuple[Listing, Tensor]:
     """The vectors a head was trained on, and what they are called."""
     file = Path(config.data.partition(":")[2]).expanduser()
-    data = Embeddings.load(file)
+    data = with_names(Embeddings.load(file), file)
     names = data.class_names or {}
     classes = [names.get(label, str(label)) for label in data.labels.tolist()]
     root = data.meta.get("root")

@@ -65,18 +65,21 @@ def open_naming(gallery: Gallery, *, how: How = "gaussian", own: Gallery | None 
         reference, source = _without_classes_of(own, gallery), own
     identifier = Identifier(gallery.data.z, gallery.data.labels, how=how, reference=reference)
     shots = int(gallery.data.labels.unique(return_counts=True)[1].median())
-    for split, words in (
-        ("val", "classes held out from training"),
-        ("train", "training classes"),
-        (None, "classes of the gallery itself, held out in turns"),
+    for among, split, words in (
+        (source, "val", "classes held out from training"),
+        (source, "train", "training classes"),
+        (gallery, None, "classes of the gallery itself, held out in turns"),
     ):
-        rows = _sample(source, split)
-        labels = source.data.labels[rows]
+        rows = _sample(among, split)
+        labels = among.data.labels[rows]
         sizes = labels.unique(return_counts=True)[1]
         if len(sizes) < LEAST_CLASSES or int(sizes.max()) < 2:
             continue
         few = max(1, min(shots, int(sizes.median()) // 2))
-        threshold = calibrate(source.data.z[rows], labels, shots=few, known=len(identifier), how=how)
+        try:
+            threshold = calibrate(among.data.z[rows], labels, shots=few, known=len(identifier), how=how)
+        except ValueError:  # no draw of them left a query
+            continue
         return Naming(gallery, identifier, threshold, f"{len(sizes):,} {words}")
     return Naming(gallery, identifier, None, "too few classes of two pictures or more to learn it from")
 

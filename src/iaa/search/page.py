@@ -102,4 +102,4 @@ def _picture(path: str, words: str, box: Any = None) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="utf-8", errors="replace")  # a file's name may be no text

@@ -26,7 +26,9 @@ class Catalogue:
 
     def __init__(self, gallery: Gallery) -> None:
         self.gallery = gallery
-        self.version = hashlib.sha256("\n".join(gallery.data.ids).encode()).hexdigest()[:12]
+        written = gallery.file.stat().st_mtime_ns if gallery.file.is_file() else 0
+        about = "\n".join([*gallery.data.ids, str(gallery.data.meta.get("root")), str(written)])
+        self.version = hashlib.sha256(about.encode()).hexdigest()[:12]
         """Part of the address of every picture, so that a browser never shows one of another gallery."""
         self._base = _shared_folder(gallery.data.ids)
         self._names = sorted(gallery.classes, key=str.casefold)

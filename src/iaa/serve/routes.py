@@ -10,6 +10,7 @@ from fastapi.responses import Response
 
 from iaa import __version__
 from iaa.serve import schemas
+from iaa.serve.pictures import SIDES
 from iaa.serve.service import Service
 
 MOST = 200
@@ -141,7 +142,9 @@ def add_routes(app: FastAPI, service: Service, run: str) -> None:
     )
     async def picture(
         id: Annotated[int, InPath(description="A picture of the gallery.")],
-        side: Annotated[int, Query(ge=16, le=1280, description="Longest side in pixels, at most.")] = 320,
+        side: Annotated[
+            int, Query(ge=SIDES[0], le=SIDES[-1], description="Longest side in pixels, at most.")
+        ] = 320,
         v: Annotated[
             str, Query(max_length=64, description="As answers give it; lets browsers keep it.")
         ] = "",
