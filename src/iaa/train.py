@@ -146,7 +146,7 @@ class Told:
     def numbers(self) -> dict[str, Any]:
         """For the log."""
         seconds = {"seconds": time.monotonic() - self._began, "statistics_seconds": self.statistics}
-        mean = self.loss / max(self.steps, 1)  # checkpoints did not hold them once
+        mean = self.loss / self.steps if self.steps else None  # checkpoints did not hold them once
         return {"loss": mean, "images": self.images, **seconds, "images_per_second": self.speed}
 
 

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -155,3 +156,13 @@ def test_runs_are_told_apart_by_their_folders(capsys, good, tmp_path):
     shown = capsys.readouterr().out
     assert "first" in shown
     assert "second" in shown
+
+
+def test_names_may_start_from_different_folders(capsys, tmp_path):
+    data = make(0.5)
+    named = [f"c/{row}.png" for row in range(len(data))]
+    replace(data, ids=named, meta={"root": "/photos"}).save(tmp_path / "new.npz")
+    replace(data, ids=[f"/photos/{name}" for name in named]).save(tmp_path / "old.npz")
+    code, out, _ = run(capsys, tmp_path / "new.npz", "--against", tmp_path / "old.npz")
+    assert code == 0
+    assert "+0.00" in out

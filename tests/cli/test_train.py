@@ -184,3 +184,9 @@ def test_too_few_are_told_before_the_training(tmp_path, capsys):
     root = runs.pictures(tmp_path / "data", classes=3)
     assert main(["train", *words(root, tmp_path)]) == 2
     assert "one class alone in its test part, where all neighbours are right" in capsys.readouterr().err
+
+
+def test_data_without_a_test_part_is_told_so(tmp_path, capsys):
+    root = runs.pictures(tmp_path / "data" / "train").parent
+    assert main(["train", *words(root, tmp_path)]) == 2
+    assert "has no test part" in capsys.readouterr().err

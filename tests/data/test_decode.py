@@ -178,3 +178,12 @@ def test_whatever_a_decoder_raises_names_the_picture(tmp_path, monkeypatch):
         read(str(tmp_path / "a.jpg"))
     with pytest.raises(UnreadablePicture, match="as given: required argument"):
         as_rgb(red_corner())
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png", "webp"])
+def test_what_was_turned_is_not_turned_again(tmp_path, suffix):
+    told = Image.Exif()
+    told[0x0112] = 6
+    red_corner().save(tmp_path / f"a.{suffix}", exif=told)
+    once = read(str(tmp_path / f"a.{suffix}"))
+    assert as_rgb(once).size == once.size == (16, 32)

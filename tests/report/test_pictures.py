@@ -1,5 +1,6 @@
 import base64
 import io
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -77,3 +78,12 @@ def test_data_that_moved_is_found_below_its_new_folder(tmp_path):
 
 def test_an_id_may_be_any_text(tmp_path):
     assert Pictures([tmp_path]).path("A review. " + "So long. " * 100) is None
+
+
+def test_the_folders_come_before_wherever_one_stands(folder, tmp_path, monkeypatch):
+    for place in ("here", "there"):
+        (tmp_path / place / "c").mkdir(parents=True)
+        (tmp_path / place / "c" / "0.png").touch()
+    monkeypatch.chdir(tmp_path / "here")
+    assert Pictures([tmp_path / "there"]).path("c/0.png") == tmp_path / "there" / "c" / "0.png"
+    assert Pictures([]).path("c/0.png") == Path("c/0.png")

@@ -152,6 +152,7 @@ def _classes(one: Findings, wishes: Wishes) -> None:
     options = one.run.config.augment if one.run.config else Augment()
     given = _given(one, wishes)
     one.classes, one.split = given.data, given.split
+    one.pictures.folders += _root(given.data)  # the test embeddings of older runs do not say
     z, labels, names = given.data.z.float(), given.data.labels, given.data.class_names
     more: dict[str, Any] = {"names": names, **given.correction}
     lending, seed = "Can classes lend to each other?", wishes.seed

@@ -142,6 +142,8 @@ def _upright(picture: "Image") -> "Image":
         return picture
     pil = need("PIL.Image", extra="images")
     turned: Image = picture.transpose(pil.Transpose[turn])
+    for tag in ("exif", "xmp", "XML:com.adobe.xmp", "Raw profile type exif"):  # else it would be turned again
+        turned.info.pop(tag, None)
     return turned
 
 

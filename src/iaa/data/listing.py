@@ -59,19 +59,18 @@ def folders(root: Path) -> list[Path]:
 def pictures_under(folder: Path) -> list[str]:
     """Every picture file below a folder, at any depth, in a fixed order; hidden files are left out.
 
-    Links to folders are followed, to each folder once.
+    The folder may be a link; links to folders inside it are not followed.
     """
     found: list[str] = []
-    seen: set[str] = set()
-    for place, inner, files in os.walk(folder, followlinks=True):
-        real = os.path.realpath(place)
-        if real in seen:
-            inner.clear()
-            continue
-        seen.add(real)
+    for place, inner, files in os.walk(folder):
         inner[:] = sorted(name for name in inner if not name.startswith("."))
         found += [os.path.join(place, name) for name in sorted(files) if _is_picture(name)]
     return found
+
+
+def pictures_in(folder: Path) -> list[str]:
+    """The picture files that lie in a folder itself."""
+    return [str(path) for path in sorted(folder.iterdir()) if path.is_file() and _is_picture(path.name)]
 
 
 def _is_picture(name: str) -> bool:

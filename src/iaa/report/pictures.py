@@ -35,7 +35,9 @@ class Pictures:
         """The file of an id, if there is one."""
         name = Path(_BOX.sub("", id))
         ends = [Path(*name.parts[cut:]) for cut in range(name.is_absolute(), max(1, len(name.parts) - 1))]
-        for file in (name, *(folder / end for folder in self.folders for end in ends)):  # data may have moved
+        below = [folder / end for end in ends for folder in self.folders]  # data may have moved
+        whole = len(self.folders)  # the id as it is, below the folders
+        for file in (name, *below) if name.is_absolute() else (*below[:whole], name, *below[whole:]):
             if file.suffix and os.path.isfile(file):  # an id may be any text, too long for a path even
                 return file
         return None

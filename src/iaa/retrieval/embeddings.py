@@ -12,6 +12,7 @@ import json
 import os
 import tempfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -65,6 +66,14 @@ class Embeddings:
 
     def __len__(self) -> int:
         return len(self.z)
+
+    def distinct_names(self) -> list[str]:
+        """The class of every row by name, with its number where classes share a name: they stay apart."""
+        known = self.class_names or {}
+        names = {label: known.get(label, str(label)) for label in self.labels.unique().tolist()}
+        uses = Counter(names.values())
+        names = {label: name if uses[name] == 1 else f"{name} ({label})" for label, name in names.items()}
+        return [names[label] for label in self.labels.tolist()]
 
     def rows(self, keep: Tensor) -> "Embeddings":
         """Only these rows: a boolean mask or row numbers."""

@@ -1,5 +1,6 @@
 """An embeddings file scored: who asks whom, means with intervals, two files compared, worst classes."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -115,7 +116,14 @@ def draw_galleries(
 
 def compare(before: Evaluation, after: Evaluation) -> dict[str, Difference]:
     """Is ``after`` better than ``before`` on the same queries? Every metric's paired difference."""
-    ids = [[one.data.ids[row] for row in one.query.tolist()] for one in (before, after)]
+    both = before, after
+    ids = [[one.data.ids[row] for row in one.query.tolist()] for one in both]
+    if set(ids[0]) != set(ids[1]):  # names may start from different folders
+        roots = [one.data.meta.get("root") or "" for one in both]
+        ids = [
+            [os.path.abspath(os.path.join(root, name)) for name in names]
+            for root, names in zip(roots, ids, strict=True)
+        ]
     place = {name: position for position, name in enumerate(ids[0])}
     if len(place) != len(ids[0]) or sorted(ids[0]) != sorted(ids[1]):
         missing = next(iter(set(ids[1]) ^ set(ids[0])), None)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from iaa.config import Config
 from iaa.data import Dataset, load
-from iaa.data.listing import folders, pictures_under
+from iaa.data.listing import folders, pictures_in, pictures_under
 from iaa.data.own import table
 from iaa.errors import unknown
 from iaa.provenance import Picture, fragment
@@ -100,15 +100,15 @@ def _folder(root: Path) -> Listing:
     """The class is the sub-folder's name, below parts such as ``train/`` and ``test/``, else the folder's."""
     if not root.is_dir():
         raise FileNotFoundError(f"folder {root} does not exist")
-    paths = pictures_under(root)
+    inner = folders(root)
+    parts = inner if inner and all(path.name.lower() in _PARTS for path in inner) else []
+    homes = [(root.name, pictures_in(place)) for place in (root, *parts)]
+    for part in parts or [root]:
+        homes += [(home.name, pictures_under(home)) for home in folders(part)]
+    paths = [path for _, found in homes for path in found]
+    classes = [name for name, found in homes for _ in found]
     if not paths:
         raise FileNotFoundError(f"folder {root} holds no pictures")
-    inner = folders(root)
-    skip = 1 if inner and all(path.name.lower() in _PARTS for path in inner) else 0
-    classes = []
-    for path in paths:
-        steps = Path(os.path.relpath(path, root)).parts[skip:-1]
-        classes.append(steps[0] if steps else root.name)
     return Listing([os.path.abspath(path) for path in paths], classes, ["test"] * len(paths))
 
 
@@ -123,8 +123,7 @@ def own_vectors(config: Config) -> tuple[Listing, Tensor]:
     """The vectors a head was trained on, and what they are called."""
     file = Path(config.data.partition(":")[2]).expanduser()
     data = with_names(Embeddings.load(file), file)
-    names = data.class_names or {}
-    classes = [names.get(label, str(label)) for label in data.labels.tolist()]
+    classes = data.distinct_names()
     root = data.meta.get("root")
     ids = [os.path.join(str(root), name) if root else name for name in data.ids]
     if len(set(ids)) < len(ids):

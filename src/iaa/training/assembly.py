@@ -101,7 +101,7 @@ def assemble(config: Config, fabric: "Fabric") -> Task:
         if len(part) and len(np.unique(part.labels)) < 2:
             raise ValueError(
                 f"{config.data} has one class alone in its {name} part, where all neighbours are right: "
-                "four classes or more can be split"
+                "add a second one, or classes to draw it from"
             )
     if (shared := len(trained_on(source))) and fabric.is_global_zero:
         _log.warning("%d test classes are trained on as well: scores are not those of unseen classes", shared)

@@ -1,6 +1,5 @@
 """What is trained on: pictures or precomputed vectors, behind the same two questions."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +35,8 @@ class PictureSource:
         options |= {"test_share": split.test_share}
         self.dataset = _parts(load(config.data, size=split.size, **options), config)
         self.tests = evaluations(config.data, size=split.size, **options)
+        if not any(map(len, self.tests.values())):
+            raise ValueError(f"{config.data} has no test part: a run is measured on classes of its own")
         check_names((self.dataset, *self.tests.values()))
         root = None if config.root is None else Path(config.root)
         self.base = base_folder(config.data, root, self.tests.values())
@@ -94,7 +95,7 @@ class VectorSource:
         self.config = config
         file = Path(config.data.partition(":")[2]).expanduser()
         self.file = Embeddings.load(file)
-        labels = _distinct_names(self.file)
+        labels = self.file.distinct_names()
         rows = [str(row) for row in range(len(self.file))]
         whole = make(config.data, rows, labels, self.file.split, role=self.file.role)
         share = 0.2 if config.split.test_share is None else config.split.test_share
@@ -188,15 +189,6 @@ class _InMemory:
 class _Pixels(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         return nn.functional.adaptive_avg_pool2d(images, PIXELS).flatten(1)
-
-
-def _distinct_names(file: Embeddings) -> list[str]:
-    """The class of every row by name, with its number where classes share a name: they stay apart."""
-    known = file.class_names or {}
-    names = {label: known.get(label, str(label)) for label in file.labels.unique().tolist()}
-    uses = Counter(names.values())
-    names = {label: name if uses[name] == 1 else f"{name} ({label})" for label, name in names.items()}
-    return [names[label] for label in file.labels.tolist()]
 
 
 def _rows(part: Dataset) -> Tensor:
