@@ -66,11 +66,11 @@ def embed_names(
     finally:
         parts.release()
     reasons = dict(bad)
-    done = set(rows.tolist())  # of a picture one box may be readable, and another not
+    embedded = set(rows.tolist())  # of a picture one box may be readable, and another not
     left_out = {
         name: reasons[one.path]
         for row, (name, one) in enumerate(zip(names, found, strict=True))
-        if row not in done and one.path in reasons
+        if row not in embedded and one.path in reasons
     }
     z = torch.cat([z, vectors]) if len(vectors) else z
     return given + [names[row] for row in rows.tolist()], z, left_out
