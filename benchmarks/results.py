@@ -163,8 +163,9 @@ a paired t-test over seeds. No study is left out for its outcome.
 
 LEGEND = """\\* p < 0.05, paired t-test over seeds. cub-head: a linear head on frozen Lite0 features
 of CUB-200-2011 (photos of 160 px), -3 with three samples of every class. cub: Lite0 trained whole, at 112 px,
-for four epochs, which is not convergence, -long for eight; its rate was tuned for the baseline, margins and
-strengths are those of cub-head. default: as `iaa compare emoji` runs it, multi-similarity with its usual
+for four epochs, which is too few, -long for eight, beyond which the baseline gained nothing on held-out
+classes (multi-similarity, one seed); its rate was tuned for the baseline, margins and strengths are those of
+cub-head. default: as `iaa compare emoji` runs it, multi-similarity with its usual
 parameters. Elsewhere baseline and IAA have each been tuned on held-out training classes. untrained: the
 frozen features as they are, raw pixels on emoji.
 """

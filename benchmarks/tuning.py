@@ -55,7 +55,7 @@ GRIDS = {
     "emoji": Grid((1e-3,), (0.05, 0.2, 0.8), (0,)),
     # in four epochs, statistics of every fourth would be those of an untrained head
     "cub": Grid(
-        (1e-5, 3e-5, 1e-4), (), (0,), like="cub-head", longer=(8,), fixed={"augment.refresh_every": 1}
+        (1e-5, 3e-5, 1e-4), (), (0,), like="cub-head", longer=(8, 16), fixed={"augment.refresh_every": 1}
     ),
 }
 MARGINS = {
