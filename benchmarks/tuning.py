@@ -6,12 +6,13 @@ The baseline's learning rate and then its margin (the paper gives none); then, a
 its margin, and whether own copies are positives. So both have about as many trials, and in doubt the
 baseline the better place. What counts is MAP@R on a third of the training classes after the last epoch,
 averaged over seeds, each of which holds out other classes. The network of `cub` is too slow for that: it
-takes over what its head alone has chosen, and tries learning rates. Goes on where it was stopped; writes
-tuning.json.
+takes over what its head alone has chosen, and tries learning rates; the triplet loss, which what the head
+chose did not suit, has a search of its own there. Goes on where it was stopped; writes tuning.json.
 """
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -41,6 +42,8 @@ class Grid:
     """Whether the further losses are tuned as well."""
     like: str | None = None
     """A bench whose margins, strengths and own copies are taken over; rates are tried with the first loss."""
+    own: tuple[str, ...] = ()
+    """Losses that are tuned here all the same, at the rate of the first."""
     longer: tuple[int, ...] = ()
     """Epochs that the baseline at the chosen rate gets as well, to see what longer training would bring."""
     fixed: dict[str, Any] = field(default_factory=dict)
@@ -55,13 +58,19 @@ GRIDS = {
     "emoji": Grid((1e-3,), (0.05, 0.2, 0.8), (0,)),
     # in four epochs, statistics of every fourth would be those of an untrained head
     "cub": Grid(
-        (1e-5, 3e-5, 1e-4), (), (0,), like="cub-head", longer=(8, 16), fixed={"augment.refresh_every": 1}
+        (1e-5, 3e-5, 1e-4),
+        (0.05, 0.2),
+        (0,),
+        like="cub-head",
+        own=("triplet",),
+        longer=(8, 16),
+        fixed={"augment.refresh_every": 1},
     ),
 }
 MARGINS = {
     "multi_similarity": ("base", (0.5, 0.7, 0.85, 1.0)),
     "contrastive": ("neg_margin", (0.2, 0.35, 0.5, 1.0)),
-    "triplet": ("margin", (0.1, 0.2, 0.4)),
+    "triplet": ("margin", (0.1, 0.2, 0.4, 0.8)),
 }
 """By loss: what decides which pairs still count, and values to try."""
 ALTERNATIVES: dict[str, dict[str, Any]] = {
@@ -117,9 +126,8 @@ def told(scores: dict[str, list[float]]) -> dict[str, Any]:
     }
 
 
-def tune(bench: str, loss: str, jobs: int) -> dict[str, Any]:
+def tune(bench: str, loss: str, jobs: int, grid: Grid) -> dict[str, Any]:
     """All stages of one loss."""
-    grid = GRIDS[bench]
     tried: dict[str, dict[str, list[float]]] = {}
 
     def best(kind: str, arms: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -130,21 +138,12 @@ def tune(bench: str, loss: str, jobs: int) -> dict[str, Any]:
     name, values = MARGINS.get(loss, ("", ()))
     usual = {"loss_options": {name: USUAL[name]}} if name else {}
     rates = {f"rate-{rate:g}": {**usual, "optimizer.lr": rate, "augment.copies": 0} for rate in grid.rates}
-    baseline = best("baseline", rates)
+    baseline = best("baseline", rates) if len(rates) > 1 else next(iter(rates.values()))
     former = {f"rate-{baseline['optimizer.lr']:g}": baseline}
     margins = {f"margin-{value:g}": {**baseline, "loss_options": {name: value}} for value in values}
     baseline = best("baseline", former | {at: arm for at, arm in margins.items() if arm != baseline})
     shared = {key: value for key, value in baseline.items() if key != "augment.copies"}
-    strengths = {
-        f"strength-{value:g}": {**shared, "augment.strength": value, "augment.own_copies": False}
-        for value in grid.strengths
-    }
-    boosted = best("iaa", strengths)
-    former = {f"strength-{boosted['augment.strength']:g}": boosted}
-    margins = {f"iaa-margin-{value:g}": {**boosted, "loss_options": {name: value}} for value in values}
-    boosted = best("iaa", former | {at: arm for at, arm in margins.items() if arm != boosted})
-    at = next(at for at, arm in (former | margins).items() if arm == boosted)
-    boosted = best("iaa", {at: boosted, "own-copies": {**boosted, "augment.own_copies": True}})
+    boosted = _boosted(best, grid, shared, name, values)
     chosen = {"chosen": boosted, "baseline_chosen": shared}
     if grid.alternatives and loss in LOSSES:
         best(
@@ -163,6 +162,34 @@ def tune(bench: str, loss: str, jobs: int) -> dict[str, Any]:
         **{kind: told(scores) for kind, scores in tried.items()},
         **surroundings("torch", "pytorch-metric-learning"),
     }
+
+
+def _boosted(
+    best: Callable[[str, dict[str, dict[str, Any]]], dict[str, Any]],
+    grid: Grid,
+    shared: dict[str, Any],
+    name: str,
+    margins: Iterable[float],
+) -> dict[str, Any]:
+    """The best strength, margin and own copies of IAA; a slow bench keeps the margin of its baseline."""
+    strengths = {
+        f"strength-{value:g}": {
+            **shared,
+            **grid.fixed,
+            "augment.strength": value,
+            "augment.own_copies": False,
+        }
+        for value in grid.strengths
+    }
+    if grid.like:
+        own = {f"{at}-own-copies": {**arm, "augment.own_copies": True} for at, arm in strengths.items()}
+        return best("iaa", strengths | own)
+    boosted = best("iaa", strengths)
+    former = {f"strength-{boosted['augment.strength']:g}": boosted}
+    wider = {f"iaa-margin-{value:g}": {**boosted, "loss_options": {name: value}} for value in margins}
+    boosted = best("iaa", former | {at: arm for at, arm in wider.items() if arm != boosted})
+    at = next(at for at, arm in (former | wider).items() if arm == boosted)
+    return best("iaa", {at: boosted, "own-copies": {**boosted, "augment.own_copies": True}})
 
 
 def take_over(bench: str, loss: str, jobs: int, result: dict[str, Any]) -> dict[str, Any]:
@@ -200,8 +227,14 @@ def main() -> None:
     for bench in words.names or GRIDS:
         prepare(bench, words.cub)
         for loss in words.losses or (*LOSSES, *(FURTHER if GRIDS[bench].further else ())):
-            lent = GRIDS[bench].like
-            found = take_over(bench, loss, words.jobs, result) if lent else tune(bench, loss, words.jobs)
+            grid = GRIDS[bench]
+            if grid.like and loss in grid.own:
+                rate = result[bench][LOSSES[0]]["chosen"]["optimizer.lr"]
+                found = tune(bench, loss, words.jobs, replace(grid, rates=(rate,)))
+            elif grid.like:
+                found = take_over(bench, loss, words.jobs, result)
+            else:
+                found = tune(bench, loss, words.jobs, grid)
             result.setdefault(bench, {})[loss] = found
             print(json.dumps({bench: {loss: result[bench][loss]["chosen"]}}))
             write("tuning", result)
