@@ -32,6 +32,7 @@ format: $(READY)  ## rewrite the sources in the house format
 results: $(READY)  ## hours: tune, train and write docs/results.md; CUB=folder or tar file of CUB-200-2011
 	$(BIN)/python benchmarks/tuning.py $(if $(CUB),--cub $(CUB))
 	test -f benchmarks/ceiling.json || $(BIN)/python benchmarks/ceiling.py $(if $(CUB),--cub $(CUB))
+	test -f benchmarks/hardness.json || $(BIN)/python benchmarks/hardness.py $(if $(CUB),--cub $(CUB))
 	$(BIN)/python benchmarks/results.py $(if $(CUB),--cub $(CUB))
 
 clean:  ## remove the environment and what the tools left

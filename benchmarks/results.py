@@ -136,7 +136,7 @@ def page(kept: Path = KEPT) -> str:
         ("Further losses", "", _table(kept, FURTHER)),
     ):
         text += [f"## {title}\n", *([told] if told else ()), *table] if table else []
-    text += _ceiling()
+    text += [*_ceiling(), *_hardness()]
     for bench, title in TITLES.items():
         sections = [*_sections(kept, bench)]
         if sections:
@@ -155,9 +155,9 @@ in [results/](results), which hold the scores of every seed, the command, the co
 Baseline and IAA share seeds, and so first weights, batches and budget; the last epoch is reported. Learning
 rate, margin, strength and own copies are chosen on held-out training classes by `benchmarks/tuning.py`; the
 end of this page shows how; `cub` has a rate of its own, and the rest as its head chose it; `cub-long` is
-`cub` for longer. In ablations all arms share the options chosen for IAA, margin included, so their baseline
-is not the tuned one of the first table. Percent on unseen classes, mean ± standard deviation over seeds; p of
-a paired t-test over seeds. No study is left out for its outcome.
+`cub` for longer, its triplet loss with choices of its own. In ablations all arms share the options chosen for
+IAA, margin included, so their baseline is not the tuned one of the first table. Percent on unseen classes,
+mean ± standard deviation over seeds; p of a paired t-test over seeds. No study is left out for its outcome.
 """
 
 
@@ -165,9 +165,9 @@ LEGEND = """\\* p < 0.05, paired t-test over seeds. cub-head: a linear head on f
 of CUB-200-2011 (photos of 160 px), -3 with three samples of every class. cub: Lite0 trained whole, at 112 px,
 for four epochs, which is too few, -long for eight, beyond which the baseline gained nothing on held-out
 classes (multi-similarity, one seed); its rate was tuned for the baseline, margins and strengths are those of
-cub-head. default: as `iaa compare emoji` runs it, multi-similarity with its usual
-parameters. Elsewhere baseline and IAA have each been tuned on held-out training classes. untrained: the
-frozen features as they are, raw pixels on emoji.
+cub-head, save for the triplet loss of cub-long, which has its own. default: as `iaa compare emoji` runs it,
+multi-similarity with its usual parameters. Elsewhere baseline and IAA have each been tuned on held-out
+training classes. untrained: the frozen features as they are, raw pixels on emoji.
 """
 UNTRAINED = """untrained: the frozen network, or raw pixels where the network starts from nothing. default: as
 `iaa compare emoji` runs it, multi-similarity with its usual parameters.
@@ -181,6 +181,10 @@ SOURCES = ("uncorrected", "corrected", "all samples")
 CEILING = """Heads trained on three samples of every class of cub-head, full covariances: own, corrected, and,
 as no method can, those of all samples of a class. MAP@R on a third of the *training* classes, held out, mean
 of ten seeds (`benchmarks/ceiling.py`).
+"""
+HARDNESS = """Frozen Lite0 vectors of CUB's training classes in batches as training draws them, 32 classes of
+four samples, three copies of each: how often the nearest negative of a sample is synthetic (three quarters of
+the candidates are), and mean distances at unit length (`benchmarks/hardness.py`).
 """
 
 
@@ -281,6 +285,23 @@ def _ceiling() -> Iterator[str]:
     yield "## How much could better covariances bring?\n"
     yield CEILING
     yield from _grid(["loss", "strength", "baseline", *SOURCES, "corrected - uncorrected", "p"], rows)
+
+
+def _hardness() -> Iterator[str]:
+    """What hardness.json says: how near synthetic candidates come, beside real ones."""
+    file = HERE / "hardness.json"
+    if not file.exists():
+        return
+    yield "## How hard are synthetics?\n"
+    yield HARDNESS
+    found = json.loads(file.read_text())["rows"]
+    covariance, strength, share, *distances = found[0]
+    rows = [
+        [one[covariance], f"{one[strength]:g}", f"{100 * one[share]:.1f} %"]
+        + [f"{one[distance]:.3f}" for distance in distances]
+        for one in found
+    ]
+    yield from _grid([*found[0]], rows)
 
 
 def _choices() -> Iterator[str]:

@@ -83,3 +83,13 @@ def test_the_default_is_what_the_committed_measurement_chose():
         > by_accuracy["nearest mean, cosine"]
     )
     assert not report["surroundings"]["commit"].endswith("dirty")
+
+
+@pytest.mark.parametrize(("dim", "least", "most"), [(2, 0.5, 1.0), (512, 0.0, 0.1)])
+def test_independent_noise_makes_hard_negatives_in_few_dimensions_only(dim, least, most):
+    g = torch.Generator().manual_seed(1)  # 0 draws the noise, which must not equal the means
+    labels = torch.arange(40).repeat_interleave(8)
+    z = 1.5 + torch.randn(40, dim, generator=g)[labels] + torch.randn(320, dim, generator=g)
+    found = runpy.run_path(str(HERE / "hardness.py"))["hardness"](z, labels, "diagonal", 0.8)
+    assert least <= found["nearest negative is synthetic"] <= most
+    assert (found["nearest synthetic negative"] > found["nearest negative"]) == (dim == 512)
