@@ -19,7 +19,7 @@ from typing import Any
 
 from studies import BENCHES, FURTHER, LOSSES, RUNS, TUNED_AS, VECTORS, fields_of, parser, prepare
 from surroundings import HERE
-from tuning import MARGINS, USUAL
+from tuning import MARGINS, USUAL, margins_of
 
 from iaa.analysis.seeds import paired
 from iaa.cli import main as iaa
@@ -70,7 +70,7 @@ def studies() -> dict[str, Study]:
     found: dict[str, Study] = {}
     for bench in BENCHES:
         for loss in (*LOSSES, *FURTHER):
-            choices = tuned.get(TUNED_AS.get(bench, bench), {})
+            choices = tuned.get(TUNED_AS.get(bench, bench), {}) | tuned.get(bench, {})
             if loss not in choices:
                 continue
             one = choices[loss]
@@ -339,7 +339,8 @@ def _choices() -> Iterator[str]:
 def _margins(tuned: dict[str, Any]) -> Iterator[list[str]]:
     """Baseline and IAA at every margin that both have tried."""
     for bench, losses in tuned.items():
-        for loss, (name, values) in MARGINS.items():
+        for loss in MARGINS:
+            name, values = margins_of(bench, loss)
             if "iaa" not in (one := losses.get(loss, {})):
                 continue
             begun = {"baseline": USUAL[name], "iaa": one["baseline_chosen"]["loss_options"][name]}
