@@ -151,23 +151,25 @@ def page(kept: Path = KEPT) -> str:
 INTRODUCTION = """# Results
 
 Every number here was written by a command (`make results`, that is `benchmarks/results.py`) from the files
-in [results/](results), which hold the scores of every seed, the command, the commit and the versions.
-Baseline and IAA share seeds, and so first weights, batches and budget; the last epoch is reported. Learning
-rate, margin, strength and own copies are chosen on held-out training classes by `benchmarks/tuning.py`; the
-end of this page shows how; `cub` has a rate of its own, and the rest as its head chose it; `cub-long` is
-`cub` for longer, its triplet loss with choices of its own. In ablations all arms share the options chosen for
-IAA, margin included, so their baseline is not the tuned one of the first table. Percent on unseen classes,
-mean ± standard deviation over seeds; p of a paired t-test over seeds. No study is left out for its outcome.
+in [results/](results), which hold the scores of every seed, the command, the commit and the versions, and
+from `ceiling.json`, `hardness.json` and `tuning.json` in `benchmarks/`. Baseline and IAA share seeds, and so
+first weights, batches and budget; the last epoch is reported. Learning rate, margin, strength and own copies
+are chosen on held-out training classes by `benchmarks/tuning.py`, for the further losses all but the margin;
+the end of this page shows how. `cub` has a rate of its own, tried with multi-similarity, and the rest as its
+head chose it; `cub-long` is `cub` for longer, its triplet loss with choices of its own. In ablations all arms
+share the options chosen for IAA, margin included, so their baseline is not the tuned one of the first table.
+Percent on unseen classes, mean ± standard deviation over seeds; p of a paired t-test over seeds. No study is
+left out for its outcome.
 """
 
 
 LEGEND = """\\* p < 0.05, paired t-test over seeds. cub-head: a linear head on frozen Lite0 features
 of CUB-200-2011 (photos of 160 px), -3 with three samples of every class. cub: Lite0 trained whole, at 112 px,
 for four epochs, which is too few, -long for eight, beyond which the baseline gained nothing on held-out
-classes (multi-similarity, one seed); its rate was tuned for the baseline, margins and strengths are those of
-cub-head, save for the triplet loss of cub-long, which has its own. default: as `iaa compare emoji` runs it,
-multi-similarity with its usual parameters. Elsewhere baseline and IAA have each been tuned on held-out
-training classes. untrained: the frozen features as they are, raw pixels on emoji.
+classes (multi-similarity, one seed); its rate was tuned for the baseline of that loss, margins and strengths
+are those of cub-head, save for the triplet loss of cub-long, which has its own. default: as
+`iaa compare emoji` runs it, multi-similarity with its usual parameters. Elsewhere baseline and IAA have each
+been tuned on held-out training classes. untrained: the frozen features as they are, raw pixels on emoji.
 """
 UNTRAINED = """untrained: the frozen network, or raw pixels where the network starts from nothing. default: as
 `iaa compare emoji` runs it, multi-similarity with its usual parameters.

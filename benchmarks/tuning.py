@@ -3,11 +3,11 @@
 python benchmarks/tuning.py [bench …] [--losses …] [--cub DIR-OR-TAR] [--jobs 2]
 
 The baseline's learning rate and then its margin (the paper gives none); then, at that rate, IAA's strength,
-its margin, and whether own copies are positives, which is a trial or two more, on emoji three. What counts is MAP@R on a third of the training classes after the last epoch,
-averaged over seeds, each of which holds out other classes. The network of `cub` is too slow for that: it
-takes over what its head alone has chosen, and tries learning rates. The triplet loss, which that did not
-suit, has choices of its own in `cub-long`, tried in as few epochs as `cub` has. Goes on where it was stopped;
-writes tuning.json.
+its margin, and whether own copies are positives, which is a trial or two more, on emoji three. What counts is
+MAP@R on a third of the training classes after the last epoch, averaged over seeds, each of which holds out
+other classes. The network of `cub` is too slow for that: it takes over what its head alone has chosen, and
+tries learning rates. The triplet loss, which that did not suit, has choices of its own in `cub-long`, tried
+in as few epochs as `cub` has. Goes on where it was stopped; writes tuning.json.
 """
 
 import json
