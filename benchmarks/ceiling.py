@@ -17,7 +17,7 @@ from surroundings import HERE, surroundings, write
 
 import iaa
 from iaa.data.sampler import BalancedSampler
-from iaa.models.projection import Projection
+from iaa.models.vector_head import Projection
 
 SEEDS = range(10)
 STRENGTHS = (0.2, 0.8, 2.0, 5.0)

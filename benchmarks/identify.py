@@ -1,12 +1,12 @@
-"""Which class, or none? Gaussians with corrected covariance beside nearest picture and nearest mean.
+"""Which class, or none? Gaussians with corrected covariance beside nearest image and nearest mean.
 
     iaa embed cub --root ROOT --split all --model lite0 --out cub.safetensors
     python benchmarks/identify.py cub.safetensors tune    # options, on training classes alone
     python benchmarks/identify.py cub.safetensors test    # the table, on test classes
-    python benchmarks/identify.py RUN test --out FILE     # the same for all pictures of a trained run
+    python benchmarks/identify.py RUN test --out FILE     # the same for all images of a trained run
 
-A draw takes 1, 3 or 5 random pictures of every class as the gallery. Accuracy: all other pictures ask, all
-classes are known. AUROC: a random half of the classes is known, the others' pictures should score lower.
+A draw takes 1, 3 or 5 random images of every class as the gallery. Accuracy: all other images ask, all
+classes are known. AUROC: a random half of the classes is known, the others' images should score lower.
 Threshold: learnt on training classes (`calibrate`), applied to those halves. Gaussians borrow from the
 training classes; while options are chosen, from one half of them for the other half. Results go into
 `identify.json` beside this file, and from there into `identify.md`.
@@ -24,7 +24,7 @@ HERE = Path(__file__).parent
 SHOTS = (1, 3, 5)
 ORIGIN = ("data", "model", "preprocessing", "weights_sha256")
 CASES: dict[str, dict[str, Any]] = {
-    "nearest picture, cosine": {"how": "picture"},
+    "nearest image, cosine": {"how": "image"},
     "nearest mean, cosine": {"how": "mean"},
     "Gaussians, diagonal, corrected by 25 neighbours": {"how": "gaussian", "shrink": None, "neighbors": 25},
     "Gaussians, full, one covariance for all": {"how": "gaussian", "floor": 1.0},
@@ -35,8 +35,8 @@ CASES: dict[str, dict[str, Any]] = {
 
 def trial(z, labels, shots: int, reference, cases, generator, learnt=None) -> dict[str, dict[str, float]]:
     """One draw: accuracy with all classes known, AUROC with half of them, and what the threshold does."""
-    from iaa.retrieval.identify import Identifier
-    from iaa.retrieval.novelty import auroc, draw_shots
+    from iaa.retrieval.classify import Identifier
+    from iaa.retrieval.open_set import auroc, draw_shots
 
     classes = labels.unique()
     half = classes[torch.randperm(len(classes), generator=generator)[: len(classes) // 2]]
@@ -57,7 +57,7 @@ def trial(z, labels, shots: int, reference, cases, generator, learnt=None) -> di
 
 def tune(z, labels, draws: int) -> dict[str, Any]:
     """Every combination of options on training classes: half of them lend, the other half is asked for."""
-    from iaa.retrieval.identify import frame
+    from iaa.retrieval.classify import frame
 
     results: dict[str, list[dict[str, float]]] = {}
     settings = [
@@ -94,7 +94,7 @@ def tune(z, labels, draws: int) -> dict[str, Any]:
 
 def test(z, labels, reference, draws: int) -> dict[str, Any]:
     """The table: the package's own defaults on test classes; training classes lend and teach thresholds."""
-    from iaa.retrieval.novelty import calibrate
+    from iaa.retrieval.open_set import calibrate
 
     out: dict[str, Any] = {"draws": draws, "cases": CASES, "shots": {}}
     for shots in SHOTS:
@@ -168,7 +168,7 @@ def write_table(results: dict[str, Any], out: Path) -> None:
         lines += [
             "",
             "Options of the Gaussians, on training classes alone: half lend, half are asked for; "
-            f"{found['draws']} draws, mean over 1, 3 and 5 pictures:",
+            f"{found['draws']} draws, mean over 1, 3 and 5 images:",
             "",
             "| shrink, floor, neighbours | accuracy | AUROC |",
             "|---|---|---|",
@@ -183,10 +183,10 @@ def write_table(results: dict[str, Any], out: Path) -> None:
 
 
 def everything(path: Path) -> tuple[Any, str]:
-    """Embeddings of all splits from a file, or of all pictures of a run; and in words what they are."""
+    """Embeddings of all splits from a file, or of all images of a run; and in words what they are."""
+    from iaa.gallery.gallery import Gallery
+    from iaa.inference import load
     from iaa.retrieval.embeddings import Embeddings
-    from iaa.search.gallery import Gallery
-    from iaa.search.model import load
 
     if path.is_dir():
         model = load(path)

@@ -1,4 +1,4 @@
-"""Pictures per second against a plain ImageFolder + DataLoader on CUB, at the same settings, in the same run.
+"""Images per second against a plain ImageFolder + DataLoader on CUB, at the same settings, in the same run.
 
 python benchmarks/images.py --root FOLDER_WITH_CUB_200_2011 --out benchmarks/images.json
 
@@ -19,8 +19,8 @@ import tyro
 from surroundings import surroundings
 
 from iaa.data import load
-from iaa.data.images import Pictures, loader, transform
-from iaa.vision import torchvision
+from iaa.data.image_dataset import ImageDataset, loader, transform
+from iaa.torchvision_compat import torchvision
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Settings:
     """Folder that holds CUB_200_2011."""
     out: Path | None = None
     """File for the result."""
-    pictures: int = 2000
+    images: int = 2000
     repeats: int = 5
     epochs: int = 3
     batch_size: int = 64
@@ -42,7 +42,7 @@ def main(settings: Settings) -> None:
     note = ""
     for repeat in range(settings.repeats):
         dataset = load("cub", root=settings.root).part("train")
-        rows = np.random.default_rng(repeat).permutation(len(dataset))[: settings.pictures]
+        rows = np.random.default_rng(repeat).permutation(len(dataset))[: settings.images]
         some = dataset.take(rows)
 
         def start_plain(paths: Iterable[str] = some.paths) -> Iterable[object]:
@@ -50,9 +50,9 @@ def main(settings: Settings) -> None:
 
         def start_ours(some=some) -> Iterable[object]:
             nonlocal note
-            pictures = Pictures(some.paths, some.labels, transform(True))
-            note = pictures.note
-            return loader(pictures, batch_size=settings.batch_size, workers=settings.workers)
+            images = ImageDataset(some.paths, some.labels, transform(True))
+            note = images.note
+            return loader(images, batch_size=settings.batch_size, workers=settings.workers)
 
         contenders: list[tuple[list[list[float]], Callable[[], Iterable[object]]]]
         contenders = [(plain, start_plain), (ours, start_ours)]
@@ -110,7 +110,7 @@ def result(
         "ratio_range_later": [
             round(f(min(c) if f is min else max(c) for c in columns[1:]), 2) for f in (min, max)
         ],
-        "pictures_per_second": {
+        "images_per_second": {
             name: [round(median(epoch)) for epoch in zip(*speeds, strict=True)]
             for name, speeds in (("ImageFolder", plain), ("iaa", ours))
         },

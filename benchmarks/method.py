@@ -148,7 +148,7 @@ def boosting() -> dict[str, Any]:
 
 def step(rounds: int = 3) -> dict[str, Any]:
     """The share of BoostedLoss in a GoogLeNet training step at batch 128, 224 x 224."""
-    from iaa.vision import torchvision
+    from iaa.torchvision_compat import torchvision
 
     network = torchvision().models.googlenet(
         weights=None, init_weights=False, aux_logits=False, num_classes=512

@@ -21,7 +21,7 @@ from studies import BENCHES, FURTHER, LOSSES, RUNS, TUNED_AS, VECTORS, fields_of
 from surroundings import HERE
 from tuning import MARGINS, USUAL, margins_of
 
-from iaa.analysis.seeds import paired
+from iaa.analysis.paired_tests import paired
 from iaa.cli import main as iaa
 from iaa.config import Config
 

@@ -2,7 +2,7 @@
 
 python benchmarks/serve.py --run RUN --out benchmarks/serve.json
 
-Clients send pictures of the gallery and look at every answer: the picture sent must be found again.
+Clients send images of the gallery and look at every answer: the image sent must be found again.
 More clients than the server takes at one time must get 503 and a Retry-After, at once, and no one nothing.
 Only this machine is talked to, for a bounded number of requests and seconds.
 """
@@ -32,7 +32,7 @@ from iaa.retrieval.embeddings import Embeddings
 @dataclass
 class Settings:
     run: Path
-    """A finished run on pictures that are here."""
+    """A finished run on images that are here."""
     out: Path | None = None
     """File for the result."""
     clients: tuple[int, ...] = (1, 4, 16, 64)
@@ -55,7 +55,7 @@ class Tally:
 
     sent: int = 0
     wrong: int = 0
-    """Answers that do not hold the picture sent, with a similarity of 1."""
+    """Answers that do not hold the image sent, with a similarity of 1."""
     without_retry_after: int = 0
     statuses: Counter[int] = field(default_factory=Counter)
     milliseconds: dict[int, list[float]] = field(default_factory=dict)
@@ -131,16 +131,16 @@ async def steady(settings: Settings, address: str, number: int) -> dict[str, Any
     report, after = tally.report(time.perf_counter() - began), health(address)
     batches = after["batches"] - before["batches"]
     mean = (after["embedded"] - before["embedded"]) / max(1, batches)
-    return report | {"pictures_per_batch": round(mean, 2)}
+    return report | {"images_per_batch": round(mean, 2)}
 
 
 def prepared(settings: Settings, address: str) -> tuple[tuple[str, int], list["Question"]]:
-    """Where to ask, and what: pictures spread over the run's own."""
+    """Where to ask, and what: images spread over the run's own."""
     data = Embeddings.load(settings.run / "embeddings.safetensors")
     paths = [Path(data.meta.get("root", "")) / name for name in data.ids]
     paths = [path for path in paths if path.is_file()][:: max(1, len(paths) // 200)]
     if not paths:
-        raise SystemExit(f"the pictures of {settings.run} are not there, such as {data.ids[0]}")
+        raise SystemExit(f"the images of {settings.run} are not there, such as {data.ids[0]}")
     host, port = address.removeprefix("http://").rstrip("/").split(":")
     return (host, int(port)), [Question(path.name, request(address, path.read_bytes())) for path in paths]
 
@@ -151,14 +151,14 @@ def health(address: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Question:
-    """The name of a picture, and the whole request that sends it: clients must cost next to nothing."""
+    """The name of an image, and the whole request that sends it: clients must cost next to nothing."""
 
     name: str
     bytes: bytes
 
 
 def request(address: str, content: bytes) -> bytes:
-    made = httpx.Request("POST", f"{address}api/search", files={"picture": content}, data={"top": "5"})
+    made = httpx.Request("POST", f"{address}api/search", files={"image": content}, data={"top": "5"})
     head = "".join(f"{name}: {value}\r\n" for name, value in made.headers.items())
     return f"POST {made.url.path} HTTP/1.1\r\n{head}\r\n".encode() + made.read()
 

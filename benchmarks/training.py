@@ -21,8 +21,8 @@ from torch import Tensor
 
 from iaa.config import Augment, Batch, Config, Images, Network
 from iaa.train import _estimate
-from iaa.training.assembly import Task, assemble, launch
 from iaa.training.memory import keep_freed_memory
+from iaa.training.setup import Task, assemble, launch
 
 NETWORKS = {
     "lite0, 128 px, batch of 128": Config(
@@ -34,7 +34,7 @@ REFRESH_EVERY = 4
 
 
 def step(task: Task, batch: Any) -> float:
-    """CPU seconds of one whole step, without loading its pictures."""
+    """CPU seconds of one whole step, without loading its images."""
     begun = time.process_time()
     task.optimizer.zero_grad()
     task.fabric.backward(task.criterion(task.model(batch.images), batch.labels))

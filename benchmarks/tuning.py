@@ -20,7 +20,7 @@ from typing import Any
 from studies import FURTHER, LOSSES, fields_of, parser, prepare
 from surroundings import HERE, surroundings, write
 
-from iaa.cli.arms import changed, train_arms
+from iaa.cli.multirun import changed, train_arms
 from iaa.config import Config
 
 RUNS = Path("runs") / "tuning"

@@ -1,4 +1,4 @@
-"""Search a folder of pictures with an exported model: onnxruntime, numpy and pillow, nothing else.
+"""Search a folder of images with an exported model: onnxruntime, numpy and pillow, nothing else.
 
 iaa export RUN --to onnx --out model.onnx
 python onnx_search.py model.onnx FOLDER QUERY.jpg
@@ -14,10 +14,10 @@ from PIL import Image, ImageOps
 
 
 def prepare(path: Path, wanted: dict) -> np.ndarray:  # type: ignore[type-arg]
-    """One picture as the model wants it: its metadata says how."""
-    with Image.open(path) as picture:
-        picture.draft(None, (wanted["jpeg_at_least"],) * 2)  # a large JPEG need not be decoded whole
-        over = ImageOps.exif_transpose(picture).convert("RGBA")
+    """One image as the model wants it: its metadata says how."""
+    with Image.open(path) as file:
+        file.draft(None, (wanted["jpeg_at_least"],) * 2)  # a large JPEG need not be decoded whole
+        over = ImageOps.exif_transpose(file).convert("RGBA")
     image = Image.alpha_composite(Image.new("RGBA", over.size, wanted["background"]), over).convert("RGB")
     short, side, resize = min(image.size), wanted["size"], wanted["resize"]
     keep = wanted["aspect"] == "keep"
@@ -30,7 +30,7 @@ def prepare(path: Path, wanted: dict) -> np.ndarray:  # type: ignore[type-arg]
 def embed(
     session: onnxruntime.InferenceSession, paths: list[Path], batch: int = 32
 ) -> tuple[np.ndarray, list[Path]]:
-    """Embeddings of unit length, so that a product is the cosine similarity, and the pictures they are of."""
+    """Embeddings of unit length, so that a product is the cosine similarity, and the images they are of."""
     wanted = json.loads(session.get_modelmeta().custom_metadata_map["preprocessing"])
     found, good, bad = [], [], []
     for start in range(0, len(paths), batch):
@@ -58,7 +58,7 @@ def open_model(model: str) -> onnxruntime.InferenceSession:
         sys.exit(f"{model} is no ONNX file that can be opened: {' '.join(str(error).split())}")
     name = session.get_inputs()[0].name
     if name != "pixels" or "preprocessing" not in session.get_modelmeta().custom_metadata_map:
-        sys.exit(f"{model} takes {name}, not pictures: export a run that was trained on pictures")
+        sys.exit(f"{model} takes {name}, not images: export a run that was trained on images")
     return session
 
 
@@ -68,7 +68,7 @@ def main(model: str, folder: str, query: str, top: int = 5) -> None:
         p for p in Path(folder).rglob("*") if p.suffix.lower() in (".jpg", ".jpeg", ".png", ".webp")
     )
     if not paths:
-        sys.exit(f"{folder} holds no pictures" if Path(folder).is_dir() else f"there is no folder {folder}")
+        sys.exit(f"{folder} holds no images" if Path(folder).is_dir() else f"there is no folder {folder}")
     (asked,), _ = embed(session, [Path(query)])
     z, paths = embed(session, paths)
     similarity = z @ asked

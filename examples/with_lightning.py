@@ -1,4 +1,4 @@
-"""IAA in a LightningModule: digits 0-4 for training, a dozen pictures of each, and 5-9 to be found."""
+"""IAA in a LightningModule: digits 0-4 for training, a dozen images of each, and 5-9 to be found."""
 
 from contextlib import suppress
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import iaa
-from iaa.vision import torchvision
+from iaa.torchvision_compat import torchvision
 
 with suppress(ImportError):
     torchvision()  # Lightning imports it, and its CUDA wheel beside a CPU torch would stop that

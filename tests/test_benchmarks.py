@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-import miniatures
+import tiny_datasets
+from iaa.retrieval.classify import Identifier
 from iaa.retrieval.embeddings import Embeddings
-from iaa.retrieval.identify import Identifier
 
 HERE = Path(__file__).parents[1] / "benchmarks"
 
@@ -16,12 +16,17 @@ HERE = Path(__file__).parents[1] / "benchmarks"
 def test_the_images_benchmark_runs(tmp_path, capsys):
     script = runpy.run_path(str(HERE / "images.py"))
     settings = script["Settings"](
-        root=miniatures.cub(tmp_path), out=tmp_path / "out.json", pictures=6, repeats=2, epochs=2, workers=0
+        root=tiny_datasets.cub(tmp_path),
+        out=tmp_path / "out.json",
+        images=6,
+        repeats=2,
+        epochs=2,
+        workers=0,
     )
     script["main"](settings)
     report = json.loads((tmp_path / "out.json").read_text())
     assert report["ratio_later_epochs"] > 0
-    assert len(report["pictures_per_second"]["iaa"]) == 2
+    assert len(report["images_per_second"]["iaa"]) == 2
     assert report["versions"]["torch"]
 
 

@@ -229,7 +229,7 @@ def test_hidden_pairs_do_not_sway_a_miner_of_hard_positives():
 
 
 def test_an_anchor_without_any_choice_does_not_unmask_the_rest():
-    """A class with one picture in the batch has nothing but its own copies to offer."""
+    """A class with one image in the batch has nothing but its own copies to offer."""
     z, labels = batch()
     labels[0], labels[5::5] = 4, 0
     labels[4::5] = 3

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 import iaa
-import runs
+import tiny_runs
 from iaa.config import Augment, Config, Network, Optimizer, Split
 from iaa.train import train
 
@@ -52,7 +52,7 @@ def words(config: Config) -> list[str]:
 )
 def test_two_processes_are_one_with_the_same_batches(tmp_path: Path, start, loss, augment):
     def config(out: str, devices: int) -> Config:
-        return runs.tiny(
+        return tiny_runs.tiny(
             tmp_path / "data",
             tmp_path / out,
             loss=loss,
@@ -64,28 +64,28 @@ def test_two_processes_are_one_with_the_same_batches(tmp_path: Path, start, loss
             split=Split(test_share=0.2, val_classes=0.25),
         )
 
-    runs.pictures(tmp_path / "data")
+    tiny_runs.images(tmp_path / "data")
     two = config("two", 2)
     line = [sys.executable, *start, "train", "--quiet", *words(two)]
     done = subprocess.run(line, capture_output=True, text=True, env=ENVIRONMENT, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{tmp_path / 'two' / 'run-1'}\n"  # by one of them
     alone, pair = train(config("one", 1), quiet=True), tmp_path / "two" / "run-1"
-    losses = [[row["loss"] for row in runs.steps(folder)] for folder in (alone, pair)]
+    losses = [[row["loss"] for row in tiny_runs.steps(folder)] for folder in (alone, pair)]
     assert len(losses[0]) > 8
     torch.testing.assert_close(*losses, rtol=0, atol=1e-4)
     for file in ("model", "statistics", "embeddings"):
         first, second = (load_file(folder / f"{file}.safetensors") for folder in (alone, pair))
         torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-4)
-    assert runs.lines(alone)[-1]["val"] == pytest.approx(runs.lines(pair)[-1]["val"])
+    assert tiny_runs.lines(alone)[-1]["val"] == pytest.approx(tiny_runs.lines(pair)[-1]["val"])
 
 
 def test_what_two_processes_measure_is_one_network(tmp_path: Path):
-    runs.pictures(tmp_path / "data")
-    config = runs.tiny(tmp_path / "data", tmp_path, devices=2, epochs=1)
+    tiny_runs.images(tmp_path / "data")
+    config = tiny_runs.tiny(tmp_path / "data", tmp_path, devices=2, epochs=1)
     line = [sys.executable, "-m", "iaa", "train", "--quiet", *words(config)]
     done = subprocess.run(line, capture_output=True, text=True, env=ENVIRONMENT, timeout=120)
     assert done.returncode == 0, done.stderr
     kept = iaa.Embeddings.load(tmp_path / "run-1" / "embeddings.safetensors")
-    pictures = [tmp_path / "data" / name for name in kept.ids]
-    torch.testing.assert_close(iaa.load(tmp_path / "run-1").embed(pictures), kept.z, rtol=1e-4, atol=1e-4)
+    images = [tmp_path / "data" / name for name in kept.ids]
+    torch.testing.assert_close(iaa.load(tmp_path / "run-1").embed(images), kept.z, rtol=1e-4, atol=1e-4)

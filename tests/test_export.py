@@ -9,27 +9,27 @@ import pytest
 import torch
 
 import iaa
-import runs
-import serving
+import tiny_runs
+import tiny_server
 from iaa.config import Network, Run
-from iaa.data.images import transform
-from iaa.export import check, run
-from iaa.export.graph import Exportable, write_graph
+from iaa.data.image_dataset import transform
+from iaa.export import export_run, onnx_check
+from iaa.export.onnx_graph import Exportable, write_graph
+from iaa.inference import Model
 from iaa.models import build
 from iaa.retrieval.embeddings import Embeddings
-from iaa.search.model import Model
 from iaa.train import train
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory) -> Path:
-    return serving.trained(tmp_path_factory.mktemp("export"))
+def images(tmp_path_factory) -> Path:
+    return tiny_server.trained(tmp_path_factory.mktemp("export"))
 
 
 @pytest.fixture(scope="module")
-def exported(pictures) -> Path:
-    run.export_onnx(iaa.load(pictures, device="cpu"), pictures / "model.onnx")
-    return pictures / "model.onnx"
+def exported(images) -> Path:
+    export_run.export_onnx(iaa.load(images, device="cpu"), images / "model.onnx")
+    return images / "model.onnx"
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def head(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("head")
     labels = torch.arange(60) % 12
     Embeddings(torch.randn(60, 12) + 3 * torch.eye(12)[labels], labels).save(folder / "x.safetensors")
-    config = runs.tiny(
+    config = tiny_runs.tiny(
         folder,
         folder / "runs",
         data=f"embeddings:{folder / 'x.safetensors'}",
@@ -55,9 +55,9 @@ def open_file(path: Path) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
-def test_an_onnx_file_embeds_alone_in_batches_of_any_size(pictures, tmp_path):
-    model = iaa.load(pictures, device="cpu")
-    found = run.export_onnx(model, tmp_path / "m.onnx")
+def test_an_onnx_file_embeds_alone_in_batches_of_any_size(images, tmp_path):
+    model = iaa.load(images, device="cpu")
+    found = export_run.export_onnx(model, tmp_path / "m.onnx")
     assert (found.real, found.inputs) == (8, 8)
     assert found.share < 1e-5
     session = open_file(tmp_path / "m.onnx")
@@ -72,7 +72,7 @@ def test_an_onnx_file_embeds_alone_in_batches_of_any_size(pictures, tmp_path):
         torch.testing.assert_close(torch.from_numpy(z), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_the_file_says_how_to_prepare_pictures_and_where_it_comes_from(pictures, exported):
+def test_the_file_says_how_to_prepare_images_and_where_it_comes_from(images, exported):
     words = open_file(exported).get_modelmeta().custom_metadata_map
     told = json.loads(words["preprocessing"])
     own = build("convnet", dim=8, size=16).preprocessing
@@ -80,11 +80,11 @@ def test_the_file_says_how_to_prepare_pictures_and_where_it_comes_from(pictures,
         assert told[key] == own[key]
     assert told["mean"] == list(own["mean"])
     about = json.loads(words["about"])
-    assert about["run"] == pictures.name
+    assert about["run"] == images.name
     assert about["dim"] == 8
-    assert about["test"] == json.loads((pictures / "metrics.json").read_text())["test"]
+    assert about["test"] == json.loads((images / "metrics.json").read_text())["test"]
     onnx.checker.check_model(onnx.load(exported))
-    for folder in (Path(__file__).parents[1], pictures.parents[1]):  # nothing of this machine
+    for folder in (Path(__file__).parents[1], images.parents[1]):  # nothing of this machine
         assert str(folder).encode() not in exported.read_bytes()
 
 
@@ -93,8 +93,8 @@ def test_other_networks_and_sizes(tmp_path, name, size):
     network = build(name, dim=6, pretrained=False, size=size).eval()
     what = Exportable(network, network.preprocessing)
     write_graph(what, tmp_path / "m.onnx", about={})
-    found = check.agreement(tmp_path / "m.onnx", what, what.example(8), 0)
-    assert found.share < check.TOLERANCE
+    found = onnx_check.agreement(tmp_path / "m.onnx", what, what.example(8), 0)
+    assert found.share < onnx_check.TOLERANCE
 
 
 def test_a_network_that_torch_cannot_export_is_told_in_one_line(tmp_path):
@@ -109,7 +109,7 @@ def test_a_network_that_torch_cannot_export_is_told_in_one_line(tmp_path):
 
 def test_a_head_takes_vectors(head, tmp_path):
     model = iaa.load(head, device="cpu")
-    found = run.export_onnx(model, tmp_path / "m.onnx")
+    found = export_run.export_onnx(model, tmp_path / "m.onnx")
     assert found.share < 1e-5
     session = open_file(tmp_path / "m.onnx")
     vectors = torch.randn(4, 12)
@@ -119,66 +119,66 @@ def test_a_head_takes_vectors(head, tmp_path):
     assert told == {"input": "vectors", "type": "float32", "features": 12}
 
 
-def test_a_head_whose_network_is_known_takes_pictures_or_vectors(pictures, head, tmp_path):
-    base, whole = iaa.load(pictures, device="cpu"), iaa.load(pictures, device="cpu").network
+def test_a_head_whose_network_is_known_takes_images_or_vectors(images, head, tmp_path):
+    base, whole = iaa.load(images, device="cpu"), iaa.load(images, device="cpu").network
     model = iaa.load(head, device="cpu")
     whole.head, whole.dim = torch.nn.Sequential(whole.head, torch.nn.Linear(8, 12), model.head), 5
     known = Model(model.path, model.config, 5, whole.eval(), model.head, base.preprocessing, model.device)
-    run.export_onnx(known, tmp_path / "whole.onnx")
-    run.export_onnx(known, tmp_path / "head.onnx", vectors=True)
+    export_run.export_onnx(known, tmp_path / "whole.onnx")
+    export_run.export_onnx(known, tmp_path / "head.onnx", vectors=True)
     assert open_file(tmp_path / "whole.onnx").get_inputs()[0].name == "pixels"
     assert open_file(tmp_path / "head.onnx").get_inputs()[0].name == "vectors"
-    with pytest.raises(ValueError, match="was trained on pictures"):
-        run.export_onnx(base, tmp_path / "m.onnx", vectors=True)
+    with pytest.raises(ValueError, match="was trained on images"):
+        export_run.export_onnx(base, tmp_path / "m.onnx", vectors=True)
 
 
-def test_a_file_that_says_anything_else_is_not_kept(pictures, tmp_path, monkeypatch):
-    model = iaa.load(pictures, device="cpu")
+def test_a_file_that_says_anything_else_is_not_kept(images, tmp_path, monkeypatch):
+    model = iaa.load(images, device="cpu")
     target = tmp_path / "m.onnx"
     target.write_bytes(b"the last good one")
-    honest = run.write_graph
+    honest = export_run.write_graph
 
     def wrong(what, path, *, about):
         honest(Exportable(what.network, {**what.preprocessing, "mean": (0.4, 0.5, 0.5)}), path, about=about)
 
-    monkeypatch.setattr(run, "write_graph", wrong)
+    monkeypatch.setattr(export_run, "write_graph", wrong)
     with pytest.raises(ValueError, match=r"differ by .* of an embedding's length .* nothing was written"):
-        run.export_onnx(model, target)
+        export_run.export_onnx(model, target)
     assert target.read_bytes() == b"the last good one"
     assert [file.name for file in tmp_path.iterdir()] == ["m.onnx"]
 
 
-def test_without_the_run_s_pictures_random_ones_are_compared(pictures):
-    model = iaa.load(pictures, device="cpu")
+def test_without_the_run_s_images_random_ones_are_compared(images):
+    model = iaa.load(images, device="cpu")
     what = Exportable(model.network, model.preprocessing)
-    inputs, real = check.samples(what, ["/nowhere/a.png"])
+    inputs, real = onnx_check.samples(what, ["/nowhere/a.png"])
     assert (inputs.shape, inputs.dtype, real) == ((8, 16, 16, 3), torch.uint8, 0)
-    found = check.Agreement(1e-6, 1e-7, 3, 8)
-    assert "3 of its own pictures and 5 random inputs, in batches of 1, 3 and 8" in str(found)
+    found = onnx_check.Agreement(1e-6, 1e-7, 3, 8)
+    assert "3 of its own images and 5 random inputs, in batches of 1, 3 and 8" in str(found)
 
 
-def test_a_folder_with_weights_and_card_loads_and_embeds_the_same(pictures, tmp_path):
-    model = iaa.load(pictures, device="cpu")
-    files = run.export_safetensors(model, tmp_path / "given")
+def test_a_folder_with_weights_and_card_loads_and_embeds_the_same(images, tmp_path):
+    model = iaa.load(images, device="cpu")
+    files = export_run.export_safetensors(model, tmp_path / "given")
     assert sorted(file.name for file in (tmp_path / "given").iterdir()) == sorted(f.name for f in files)
     again = iaa.load(tmp_path / "given", device="cpu")
-    some = sorted((pictures.parents[1] / "pictures").glob("*/0.png"))
+    some = sorted((images.parents[1] / "images").glob("*/0.png"))
     assert torch.equal(again.embed(some), model.embed(some))
     text = (tmp_path / "given" / "README.md").read_text()
-    metrics = json.loads((pictures / "metrics.json").read_text())
+    metrics = json.loads((images / "metrics.json").read_text())
     assert f"| R@1 | {metrics['test']['test']['R@1']:.1f} | " in text
     kept = json.loads((tmp_path / "given" / "metrics.json").read_text())
     low, high = kept["intervals"]["test"]["R@1"]["over_classes"]
     assert f"| {low:.1f} – {high:.1f} |" in text
     assert "IAA: 3 synthetics a sample, strength 0.2" in text
     assert "trained on 30 samples of 6 classes" in text
-    assert "`folder:pictures`" in text
+    assert "`folder:images`" in text
     for file in files:
         assert str(tmp_path.parent).encode() not in file.read_bytes(), file.name
 
 
 def test_the_card_of_a_head_says_what_it_takes(head, tmp_path):
-    run.export_safetensors(iaa.load(head, device="cpu"), tmp_path / "given")
+    export_run.export_safetensors(iaa.load(head, device="cpu"), tmp_path / "given")
     text = (tmp_path / "given" / "README.md").read_text()
     assert '{"features": 12}' in text
     assert "z = model.embed(vectors)" in text
@@ -187,8 +187,8 @@ def test_the_card_of_a_head_says_what_it_takes(head, tmp_path):
     assert again.embed(torch.randn(3, 12)).shape == (3, 5)
 
 
-def test_other_people_s_files_are_not_touched(pictures, tmp_path):
+def test_other_people_s_files_are_not_touched(images, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ValueError, match=r"holds other files \(notes.txt\)"):
-        run.export_safetensors(iaa.load(pictures, device="cpu"), tmp_path)
+        export_run.export_safetensors(iaa.load(images, device="cpu"), tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]

@@ -12,30 +12,30 @@ import torch
 from PIL import Image
 
 import iaa
-import serving
-from iaa.data.images import transform
-from iaa.export import run
-from iaa.export.graph import Exportable, write_graph
+import tiny_server
+from iaa.data.image_dataset import transform
+from iaa.export import export_run
+from iaa.export.onnx_graph import Exportable, write_graph
 from iaa.models import build
-from iaa.models.projection import Projection
+from iaa.models.vector_head import Projection
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "onnx_search.py"
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory) -> Path:
-    return serving.trained(tmp_path_factory.mktemp("export"))
+def images(tmp_path_factory) -> Path:
+    return tiny_server.trained(tmp_path_factory.mktemp("export"))
 
 
 @pytest.fixture(scope="module")
-def exported(pictures) -> Path:
-    run.export_onnx(iaa.load(pictures, device="cpu"), pictures / "model.onnx")
-    return pictures / "model.onnx"
+def exported(images) -> Path:
+    export_run.export_onnx(iaa.load(images, device="cpu"), images / "model.onnx")
+    return images / "model.onnx"
 
 
 @pytest.mark.parametrize("aspect", ["squeeze", "keep"])
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
-def test_the_example_prepares_pictures_as_the_run_does(tmp_path, aspect, interpolation):
+def test_the_example_prepares_images_as_the_run_does(tmp_path, aspect, interpolation):
     """Photos on their side, palettes and transparency included."""
     prepare = runpy.run_path(str(EXAMPLE))["prepare"]
     network = build("convnet", dim=8, size=48)
@@ -54,7 +54,7 @@ def test_the_example_prepares_pictures_as_the_run_does(tmp_path, aspect, interpo
     photo.quantize(64).save(tmp_path / "c.png")
     for file in sorted(tmp_path.iterdir()):
         ours = step.prepare(
-            torch.from_numpy(np.array(iaa.data.decode.read(str(file), at_least=step.at_least))).permute(
+            torch.from_numpy(np.array(iaa.data.image_io.read(str(file), at_least=step.at_least))).permute(
                 2, 0, 1
             )
         )
@@ -63,8 +63,8 @@ def test_the_example_prepares_pictures_as_the_run_does(tmp_path, aspect, interpo
         assert np.abs(ours.permute(1, 2, 0).numpy().astype(int) - theirs).max() <= 3, file.name
 
 
-def test_the_example_finds_the_same_without_this_package(pictures, exported, tmp_path):
-    folder = pictures.parents[1] / "pictures"
+def test_the_example_finds_the_same_without_this_package(images, exported, tmp_path):
+    folder = images.parents[1] / "images"
     query = folder / "light blue" / "2.png"
     code = (
         "import runpy, sys\n"
@@ -78,7 +78,7 @@ def test_the_example_finds_the_same_without_this_package(pictures, exported, tmp
     *lines, heavy = done.stdout.splitlines()
     assert heavy == "[]"
     assert lines[0] == f"1.000  {query}"
-    model = iaa.load(pictures, device="cpu")
+    model = iaa.load(images, device="cpu")
     gallery = iaa.Gallery.open(model)
     (hits,) = gallery.search(model.embed([query]), top=5)
     assert [line[7:] for line in lines] == [hit.id for hit in hits]
@@ -86,8 +86,8 @@ def test_the_example_finds_the_same_without_this_package(pictures, exported, tmp
         assert float(line[:5]) == pytest.approx(hit.similarity, abs=0.002)
 
 
-def test_mistakes_of_the_example_s_user_take_one_line(pictures, exported, tmp_path, monkeypatch, capsys):
-    folder, empty, text = pictures.parents[1] / "pictures", tmp_path / "empty", tmp_path / "text.jpg"
+def test_mistakes_of_the_example_s_user_take_one_line(images, exported, tmp_path, monkeypatch, capsys):
+    folder, empty, text = images.parents[1] / "images", tmp_path / "empty", tmp_path / "text.jpg"
     empty.mkdir()
     text.write_text("just words")
     vectors = tmp_path / "vectors.onnx"
@@ -98,9 +98,9 @@ def test_mistakes_of_the_example_s_user_take_one_line(pictures, exported, tmp_pa
         ([exported, folder], "usage: "),
         ([tmp_path / "no.onnx", folder, query], "no.onnx is no ONNX file that can be opened"),
         ([text, folder, query], "text.jpg is no ONNX file that can be opened"),
-        ([vectors, folder, query], "takes vectors, not pictures"),
+        ([vectors, folder, query], "takes vectors, not images"),
         ([exported, tmp_path / "no", query], f"there is no folder {tmp_path / 'no'}"),
-        ([exported, empty, query], f"{empty} holds no pictures"),
+        ([exported, empty, query], f"{empty} holds no images"),
         ([exported, folder, tmp_path / "no.jpg"], f"{tmp_path / 'no.jpg'} cannot be read"),
         ([exported, folder, text], f"{text} cannot be read"),
     ):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-import runs
+import tiny_runs
 from iaa.config import Augment, Images, Run, Split
 from iaa.train import train
 from iaa.training import checkpoint
@@ -29,8 +29,8 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE)}
     ids=["pass", "stream", "random-miner"],
 )
 def test_killed_several_times(tmp_path, augment, workers, loss):
-    config = runs.tiny(
-        runs.pictures(tmp_path / "data"),
+    config = tiny_runs.tiny(
+        tiny_runs.images(tmp_path / "data"),
         tmp_path,
         epochs=5,
         loss=loss,
@@ -42,7 +42,7 @@ def test_killed_several_times(tmp_path, augment, workers, loss):
     (tmp_path / "config.json").write_text(config.to_json())
     words = [
         sys.executable,
-        str(HERE / "killing.py"),
+        str(HERE / "kill_training.py"),
         str(tmp_path / "config.json"),
         str(tmp_path / "out"),
         "3",
@@ -54,8 +54,8 @@ def test_killed_several_times(tmp_path, augment, workers, loss):
     for file in ("model", "best", "statistics", "embeddings"):
         first, second = (load_file(folder / f"{file}.safetensors") for folder in (whole, killed))
         assert all(torch.equal(first[key], second[key]) for key in first), file
-    assert runs.steps(whole) == runs.steps(killed)  # every loss, once
-    epochs = [[row for row in runs.lines(folder) if "val" in row] for folder in (whole, killed)]
+    assert tiny_runs.steps(whole) == tiny_runs.steps(killed)  # every loss, once
+    epochs = [[row for row in tiny_runs.lines(folder) if "val" in row] for folder in (whole, killed)]
     assert len(epochs[0]) == 5
     for name in ("val", "loss", "images"):
         assert [row[name] for row in epochs[0]] == [row[name] for row in epochs[1]]
@@ -64,7 +64,7 @@ def test_killed_several_times(tmp_path, augment, workers, loss):
 @pytest.fixture
 def stopped(tmp_path, monkeypatch):
     """A run that was interrupted behind its second checkpoint."""
-    config = runs.tiny(runs.pictures(tmp_path / "data"), tmp_path)
+    config = tiny_runs.tiny(tiny_runs.images(tmp_path / "data"), tmp_path)
     original, calls = checkpoint.save, []
 
     def save(*arguments):
@@ -88,7 +88,9 @@ def test_a_half_written_checkpoint_is_refused_by_name(stopped):
 
 
 def test_so_is_one_of_another_run(stopped):
-    other = train(replace(runs.tiny(stopped.parent / "data", stopped.parent), seed=1, epochs=1), quiet=True)
+    other = train(
+        replace(tiny_runs.tiny(stopped.parent / "data", stopped.parent), seed=1, epochs=1), quiet=True
+    )
     (other / "checkpoint.safetensors").rename(stopped / "checkpoint.safetensors")
     with pytest.raises(ValueError, match=r"run-1/checkpoint\.safetensors belongs to another run"):
         train(resume=stopped, quiet=True)

@@ -7,20 +7,20 @@ import torch
 from safetensors.torch import load_file
 
 import iaa
-import runs
+import tiny_runs
 from iaa import models
 from iaa.config import Augment, Batch, Images, Network, Optimizer, Run, Split, load_config
 from iaa.train import train
-from iaa.training.assembly import rate
+from iaa.training.setup import rate
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    return runs.pictures(tmp_path_factory.mktemp("data"))
+    return tiny_runs.images(tmp_path_factory.mktemp("data"))
 
 
 def test_a_run_leaves_everything(data, tmp_path):
-    config = runs.tiny(data, tmp_path, run=Run(out=str(tmp_path), name="run", logger="tensorboard"))
+    config = tiny_runs.tiny(data, tmp_path, run=Run(out=str(tmp_path), name="run", logger="tensorboard"))
     folder = train(config, quiet=True)
     assert load_config(folder) == config
     written = json.loads((folder / "surroundings.json").read_text())
@@ -37,17 +37,17 @@ def test_a_run_leaves_everything(data, tmp_path):
     augment = iaa.IAA(8, 8)
     augment.load_state_dict(load_file(folder / "statistics.safetensors"))
     assert augment.count.tolist() == [6.0] * 8
-    epochs = [row for row in runs.lines(folder) if "step" not in row]
+    epochs = [row for row in tiny_runs.lines(folder) if "step" not in row]
     assert [row["epoch"] for row in epochs] == [0, 1, 2]
     assert [row["statistics_seconds"] > 0 for row in epochs] == [True, False, True]
 
 
 def test_no_run_is_overwritten_and_equal_seeds_give_equal_runs(data, tmp_path):
-    first, second = (train(runs.tiny(data, tmp_path, epochs=2), quiet=True) for _ in range(2))
+    first, second = (train(tiny_runs.tiny(data, tmp_path, epochs=2), quiet=True) for _ in range(2))
     assert (first.name, second.name) == ("run-1", "run-2")
     weights = [load_file(folder / "model.safetensors") for folder in (first, second)]
     assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
-    other = train(runs.tiny(data, tmp_path, epochs=2, seed=1), quiet=True)
+    other = train(tiny_runs.tiny(data, tmp_path, epochs=2, seed=1), quiet=True)
     assert not torch.equal(load_file(other / "model.safetensors")["head.weight"], weights[0]["head.weight"])
 
 
@@ -58,8 +58,8 @@ def test_augmentation_begins_when_it_is_told_to_and_fades(data, tmp_path, monkey
         iaa.IAA, "forward", lambda self, *a, **k: strengths.append(self.strength) or original(self, *a, **k)
     )
     augment = Augment(start_epoch=1, strength=0.8, strength_decay=0.5, neighbors=3)
-    folder = train(runs.tiny(data, tmp_path, augment=augment), quiet=True)
-    shares = {row["epoch"]: row["synthetic_negatives"] for row in runs.steps(folder)}
+    folder = train(tiny_runs.tiny(data, tmp_path, augment=augment), quiet=True)
+    shares = {row["epoch"]: row["synthetic_negatives"] for row in tiny_runs.steps(folder)}
     assert shares[0] == 0
     assert shares[1] > 0.3
     assert sorted(set(strengths), reverse=True) == pytest.approx([0.6, 0.4])
@@ -73,13 +73,13 @@ def test_own_copies_are_positives_of_the_triplet_loss_unless_told_otherwise(
     data, tmp_path, loss, own_copies, counted
 ):
     augment = Augment(copies=3, neighbors=3, own_copies=own_copies)
-    folder = train(runs.tiny(data, tmp_path, loss=loss, epochs=1, augment=augment), quiet=True)
-    shares = [row["synthetic_positives"] for row in runs.steps(folder)]
+    folder = train(tiny_runs.tiny(data, tmp_path, loss=loss, epochs=1, augment=augment), quiet=True)
+    shares = [row["synthetic_positives"] for row in tiny_runs.steps(folder)]
     assert all(share > 0.76 if counted else share == pytest.approx(0.75) for share in shares)
 
 
 def test_the_best_epoch_is_chosen_by_held_out_classes(data, tmp_path):
-    config = runs.tiny(
+    config = tiny_runs.tiny(
         data,
         tmp_path,
         split=Split(test_share=0.2, val_classes=0.25),
@@ -87,7 +87,7 @@ def test_the_best_epoch_is_chosen_by_held_out_classes(data, tmp_path):
         run=Run(out=str(tmp_path), name="run", select="best", untrained=False, logger="none"),
     )
     folder = train(config, quiet=True)
-    val = [row["val"]["MAP@R"] for row in runs.lines(folder) if "val" in row]
+    val = [row["val"]["MAP@R"] for row in tiny_runs.lines(folder) if "val" in row]
     metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics["epoch"] == val.index(max(val))
     assert metrics["validation"]["MAP@R"] == max(val)
@@ -103,7 +103,7 @@ def test_a_head_on_vectors_of_any_kind(tmp_path, hidden):
     signal = torch.randn(30, 8)[labels]
     z = torch.cat([signal + 0.5 * torch.randn(180, 8), 2 * torch.randn(180, 16)], dim=1)
     iaa.Embeddings(z, labels, ids=[f"text {row}" for row in range(180)]).save(tmp_path / "vectors.npz")
-    config = runs.tiny(
+    config = tiny_runs.tiny(
         tmp_path,
         tmp_path,
         data=f"embeddings:{tmp_path / 'vectors.npz'}",
@@ -122,18 +122,18 @@ def test_a_head_on_vectors_of_any_kind(tmp_path, hidden):
 
 
 def test_a_rate_that_is_far_too_high_ends_in_words(data, tmp_path):
-    config = runs.tiny(data, tmp_path, optimizer=Optimizer(name="sgd", lr=1e30))
+    config = tiny_runs.tiny(data, tmp_path, optimizer=Optimizer(name="sgd", lr=1e30))
     with pytest.raises(ValueError, match=r"epoch \d, step \d: .*likely the learning rate \(1e\+30"):
         train(config, quiet=True)
 
 
-def test_unreadable_pictures_are_left_out_on_request(tmp_path, caplog):
-    root = runs.pictures(tmp_path / "data")
-    (root / "c0" / "0.png").write_text("no picture")
-    (root / "c1" / "1.png").write_text("no picture")
-    with pytest.raises(ValueError, match="cannot read picture"):
-        train(runs.tiny(root, tmp_path), quiet=True)
-    config = runs.tiny(root, tmp_path, images=Images(size=16, workers=0, on_bad_image="skip"), epochs=1)
+def test_unreadable_images_are_left_out_on_request(tmp_path, caplog):
+    root = tiny_runs.images(tmp_path / "data")
+    (root / "c0" / "0.png").write_text("no image")
+    (root / "c1" / "1.png").write_text("no image")
+    with pytest.raises(ValueError, match="cannot read image"):
+        train(tiny_runs.tiny(root, tmp_path), quiet=True)
+    config = tiny_runs.tiny(root, tmp_path, images=Images(size=16, workers=0, on_bad_image="skip"), epochs=1)
     metrics = json.loads((train(config, quiet=True) / "metrics.json").read_text())
     test = iaa.Embeddings.load(tmp_path / "run-1" / "embeddings.safetensors")
     assert metrics["train"]["samples"] + len(test) == 58
@@ -141,15 +141,15 @@ def test_unreadable_pictures_are_left_out_on_request(tmp_path, caplog):
 
 def test_mixed_precision_and_streams(data, tmp_path):
     augment = Augment(refresh="stream", neighbors=3)
-    folder = train(runs.tiny(data, tmp_path, precision="bf16", augment=augment), quiet=True)
-    rows = [row for row in runs.lines(folder) if "step" not in row]
+    folder = train(tiny_runs.tiny(data, tmp_path, precision="bf16", augment=augment), quiet=True)
+    rows = [row for row in tiny_runs.lines(folder) if "step" not in row]
     assert all(0 < row["statistics_seconds"] < row["seconds"] for row in rows)
-    assert runs.steps(folder)[0]["synthetic_negatives"] > 0
+    assert tiny_runs.steps(folder)[0]["synthetic_negatives"] > 0
 
 
-def test_batches_of_single_pictures_are_warned_about(data, tmp_path, caplog):
+def test_batches_of_single_images_are_warned_about(data, tmp_path, caplog):
     caplog.set_level(logging.WARNING)
-    train(runs.tiny(data, tmp_path, batch=Batch(classes=4, per_class=1), epochs=1), quiet=True)
+    train(tiny_runs.tiny(data, tmp_path, batch=Batch(classes=4, per_class=1), epochs=1), quiet=True)
     assert caplog.text.count("no class comes twice") == 1
 
 
@@ -168,9 +168,9 @@ def test_either_a_configuration_or_a_run(tmp_path):
         train(resume=tmp_path)
 
 
-def test_few_test_pictures_are_scored_as_far_as_they_go(tmp_path):
-    root = runs.pictures(tmp_path / "pictures", classes=6, each=3)
-    folder = train(runs.tiny(root, tmp_path / "out", epochs=1, split=Split(test_share=0.34)), quiet=True)
+def test_few_test_images_are_scored_as_far_as_they_go(tmp_path):
+    root = tiny_runs.images(tmp_path / "images", classes=6, each=3)
+    folder = train(tiny_runs.tiny(root, tmp_path / "out", epochs=1, split=Split(test_share=0.34)), quiet=True)
     (found,) = json.loads((folder / "metrics.json").read_text())["test"].values()
     assert {"R@1", "R@4", "MAP@R"} <= set(found)
-    assert "R@8" not in found  # six pictures: five neighbours
+    assert "R@8" not in found  # six images: five neighbours

@@ -9,23 +9,23 @@ from iaa.method.gaussians import ClassStats, cov_distance, estimate, mean_distan
 from iaa.method.synthesis import synthesize
 
 if TYPE_CHECKING:
-    from iaa.analysis.ranking import spearman
+    from iaa.analysis.spearman import spearman
     from iaa.boosting import BoostedLoss
+    from iaa.gallery.gallery import Gallery
+    from iaa.inference import Model, load
     from iaa.retrieval.embeddings import Embeddings
     from iaa.retrieval.metrics import score
-    from iaa.search.gallery import Gallery
-    from iaa.search.model import Model, load
 
 __version__ = "0.1.0"
 
 _LAZY: dict[str, str] = {
     "BoostedLoss": "iaa.boosting",
     "Embeddings": "iaa.retrieval.embeddings",
-    "Gallery": "iaa.search.gallery",
-    "Model": "iaa.search.model",
-    "load": "iaa.search.model",
+    "Gallery": "iaa.gallery.gallery",
+    "Model": "iaa.inference",
+    "load": "iaa.inference",
     "score": "iaa.retrieval.metrics",
-    "spearman": "iaa.analysis.ranking",
+    "spearman": "iaa.analysis.spearman",
 }
 """Public names whose modules are loaded on first use, so that ``import iaa`` stays light."""
 

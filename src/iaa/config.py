@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from iaa.typed import build
+from iaa.json_dataclass import build
 
 
 @dataclass(frozen=True)
@@ -13,7 +13,7 @@ class Split:
     """How classes are divided."""
 
     per_class: int | None = None
-    """Keep at most this many training pictures of every class."""
+    """Keep at most this many training images of every class."""
     test_share: float | None = None
     """Share of the classes to test on, for own data that brings no split (0.2)."""
     val_classes: float = 0.0
@@ -26,16 +26,16 @@ class Split:
 
 @dataclass(frozen=True)
 class Images:
-    """How pictures become tensors."""
+    """How images become tensors."""
 
     size: int | None = 48
     """Side of the crop in pixels; what the network was made for if None."""
     workers: int | None = None
-    """Processes that load pictures; the free cores if None."""
+    """Processes that load images; the free cores if None."""
     cache: Literal["auto", "on", "off"] = "auto"
-    """Keep decoded pictures in memory; auto does where they fit."""
+    """Keep decoded images in memory; auto does where they fit."""
     on_bad_image: Literal["raise", "skip"] = "raise"
-    """Stop at an unreadable picture before anything starts, or leave it out."""
+    """Stop at an unreadable image before anything starts, or leave it out."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,9 @@ class Batch:
     classes: int = 32
     """Classes in a batch."""
     per_class: int = 4
-    """Pictures of every class."""
+    """Images of every class."""
     small: Literal["take", "repeat"] = "take"
-    """A class with fewer pictures gives what it has, or repeats them."""
+    """A class with fewer images gives what it has, or repeats them."""
 
 
 @dataclass(frozen=True)

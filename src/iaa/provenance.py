@@ -1,4 +1,4 @@
-"""Where embeddings come from: names of pictures, identity of data and network, and the file that says so."""
+"""Where embeddings come from: names of images, identity of data and network, and the file that says so."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ from iaa.retrieval.embeddings import Embeddings
 NAMELESS = "its name is not UTF-8: rename it"
 
 
-class Picture(NamedTuple):
+class ImageRef(NamedTuple):
     """A file and the box to cut out of it (NaN: all of it)."""
 
     path: str
@@ -43,7 +43,7 @@ def base_folder(spec: str, root: Path | None, datasets: Iterable[Dataset]) -> Pa
 
 
 def check_names(datasets: Iterable[Dataset]) -> None:
-    """Raise if no text can name a picture or a class: its embedding could not be kept under its name."""
+    """Raise if no text can name an image or a class: its embedding could not be kept under its name."""
     for dataset in datasets:
         names = [*dataset.paths.tolist(), *dataset.class_names]
         try:
@@ -62,7 +62,7 @@ def is_text(name: str) -> bool:
     return True
 
 
-def picture_ids(dataset: Dataset, base: Path) -> list[str]:
+def image_ids(dataset: Dataset, base: Path) -> list[str]:
     """A name per row: the path below ``base``, and the box as a media fragment where there is one."""
     names = [Path(os.path.relpath(path, base)).as_posix() for path in dataset.paths]
     if dataset.boxes is None:
@@ -70,13 +70,13 @@ def picture_ids(dataset: Dataset, base: Path) -> list[str]:
     return [name + fragment(box) for name, box in zip(names, dataset.boxes, strict=True)]
 
 
-def distinct_pictures(datasets: Iterable[Dataset], base: Path) -> dict[str, Picture]:
-    """Every picture once, by its name, however many datasets and rows it stands in."""
-    found: dict[str, Picture] = {}
+def distinct_images(datasets: Iterable[Dataset], base: Path) -> dict[str, ImageRef]:
+    """Every image once, by its name, however many datasets and rows it stands in."""
+    found: dict[str, ImageRef] = {}
     for dataset in datasets:
         boxes = np.full((len(dataset), 4), np.nan) if dataset.boxes is None else dataset.boxes
-        for name, path, box in zip(picture_ids(dataset, base), dataset.paths, boxes, strict=True):
-            found.setdefault(name, Picture(str(path), box))
+        for name, path, box in zip(image_ids(dataset, base), dataset.paths, boxes, strict=True):
+            found.setdefault(name, ImageRef(str(path), box))
     return found
 
 
@@ -89,12 +89,12 @@ def weights_hash(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def data_hash(datasets: Iterable[Dataset], base: Path, pictures: dict[str, Picture]) -> str:
-    """SHA-256 over name, size on disk, class, split and role of the rows whose picture is in ``pictures``."""
-    sizes = {name: os.path.getsize(picture.path) for name, picture in pictures.items()}
+def data_hash(datasets: Iterable[Dataset], base: Path, images: dict[str, ImageRef]) -> str:
+    """SHA-256 over name, size on disk, class, split and role of the rows whose image is in ``images``."""
+    sizes = {name: os.path.getsize(image.path) for name, image in images.items()}
     digest = hashlib.sha256()
     for dataset in datasets:
-        names = picture_ids(dataset, base)
+        names = image_ids(dataset, base)
         for name, label, split, role in zip(
             names, dataset.labels.tolist(), dataset.split, dataset.role, strict=True
         ):
@@ -128,12 +128,12 @@ def fingerprint(config: dict[str, Any]) -> str:
 def assemble(
     dataset: Dataset, base: Path, place: dict[str, int], z: Tensor, meta: dict[str, Any]
 ) -> Embeddings:
-    """The embeddings of a dataset out of those of all pictures; ``place`` says where, and who is missing."""
-    names = picture_ids(dataset, base)
+    """The embeddings of a dataset out of those of all images; ``place`` says where, and who is missing."""
+    names = image_ids(dataset, base)
     rows = [row for row, name in enumerate(names) if name in place]
     part = dataset.take(np.array(rows, dtype=np.int64))
     used = np.unique(part.labels).tolist()
-    counts = {"pictures": len(rows), "classes": len(used), "left_out": len(names) - len(rows)}
+    counts = {"images": len(rows), "classes": len(used), "left_out": len(names) - len(rows)}
     return Embeddings(
         z[torch.tensor([place[names[row]] for row in rows])],
         torch.from_numpy(part.labels),
@@ -146,7 +146,7 @@ def assemble(
 
 
 def fragment(box: npt.NDArray[np.float64]) -> str:
-    """A box as a media fragment, ``#xywh=left,top,width,height``; nothing for the whole picture."""
+    """A box as a media fragment, ``#xywh=left,top,width,height``; nothing for the whole image."""
     if np.isnan(box).any():
         return ""
     left, top, right, bottom = box.tolist()

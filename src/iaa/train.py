@@ -13,14 +13,14 @@ from torch import Tensor
 
 from iaa.config import Config, load_config
 from iaa.data import Dataset
-from iaa.training import checkpoint, closing, measure, runs, together
-from iaa.training.assembly import Task, assemble, launch, rate
+from iaa.training import checkpoint, distributed, finalize, runs, scoring
 from iaa.training.checkpoint import Position
-from iaa.training.health import Health
-from iaa.training.interrupts import Interrupts
+from iaa.training.data_source import Batches
 from iaa.training.loggers import attach
 from iaa.training.progress import display
-from iaa.training.sources import Batches
+from iaa.training.sanity import Health
+from iaa.training.setup import Task, assemble, launch, rate
+from iaa.training.signals import Interrupts
 
 _log = logging.getLogger("iaa.train")
 
@@ -70,12 +70,12 @@ def train(config: Config | None = None, *, resume: str | Path | None = None, qui
                 told.statistics += _estimate(task)  # Eq. 7-8 over the training set
 
             task.sampler.set_epoch(epoch, start=start)
-            for step, (pictures, labels, _) in enumerate(task.batches, start):  # construct a mini-batch
+            for step, (images, labels, _) in enumerate(task.batches, start):  # construct a mini-batch
                 _set_rates(task, epoch + step / steps)
                 _seed(config.seed, epoch, step)  # what is drawn at a step depends on nothing before it
                 task.optimizer.zero_grad()
-                z = task.model(task.put(pictures))  # compute embeddings
-                z, labels = together.gather(z.float(), labels.to(z.device))
+                z = task.model(task.put(images))  # compute embeddings
+                z, labels = distributed.gather(z.float(), labels.to(z.device))
                 health.embeddings(z, labels, epoch, step)
                 if _streams(config, epoch):
                     told.statistics += _update(task, z, labels)  # Eq. 7-8 from the batch
@@ -83,7 +83,7 @@ def train(config: Config | None = None, *, resume: str | Path | None = None, qui
                 value = told.step(loss, len(z))
                 health.loss(value, epoch, step)
                 fabric.backward(loss)
-                together.average_gradients(task.criterion)
+                distributed.average_gradients(task.criterion)
                 if config.optimizer.clip:
                     fabric.clip_gradients(task.model, task.optimizer, max_norm=config.optimizer.clip)
                 task.optimizer.step()  # optimise the parameters
@@ -97,7 +97,7 @@ def train(config: Config | None = None, *, resume: str | Path | None = None, qui
                     save(epoch, step + 1, told.so_far())
                     interrupts.stop_here(folder)
 
-            together.share_buffers(task.network)
+            distributed.share_buffers(task.network)
             numbers = told.numbers()
             if validation and ((epoch + 1) % config.run.validate_every == 0 or epoch + 1 == config.epochs):
                 shown.say("held-out classes")
@@ -107,7 +107,7 @@ def train(config: Config | None = None, *, resume: str | Path | None = None, qui
             save(epoch + 1, 0, {})
 
         shown.say("measuring")
-        closing.close(task, folder, position)
+        finalize.close(task, folder, position)
     return folder
 
 
@@ -168,9 +168,9 @@ def _streams(config: Config, epoch: int) -> bool:
 def _estimate(task: Task) -> float:
     """Statistics of the whole training set as test-time images; how many seconds they took."""
     begun, augment, device = time.monotonic(), task.criterion.augment, task.fabric.device
-    z, labels, _ = measure.embed(task, task.network, task.still)
+    z, labels, _ = scoring.embed(task, task.network, task.still)
     augment.fit(z.to(device), labels.to(device))
-    if together.active():
+    if distributed.active():
         augment.sync()
     return time.monotonic() - begun
 
@@ -202,9 +202,9 @@ def _seed(*numbers: int) -> None:
 
 
 def _validation(task: Task) -> tuple[Dataset, Batches] | None:
-    """The held-out classes and their pictures, if there are any."""
+    """The held-out classes and their images, if there are any."""
     part = task.source.dataset.part("val")
-    return (part, measure.share(task, part, again=True)) if len(part) else None
+    return (part, scoring.share(task, part, again=True)) if len(part) else None
 
 
 def _validate(
@@ -212,11 +212,11 @@ def _validate(
 ) -> dict[str, float]:
     """Scores on the held-out classes; the best weights so far are kept."""
     part, batches = validation
-    found = measure.scores(
-        measure.embeddings(task, task.network, part, batches=batches), part.ks, split="val"
+    found = scoring.scores(
+        scoring.embeddings(task, task.network, part, batches=batches), part.ks, split="val"
     )
     if found["MAP@R"] > position.best:
         position.best, position.best_epoch = found["MAP@R"], epoch
         if task.fabric.is_global_zero and task.config.run.select == "best":
-            closing.save_tensors(folder / closing.BEST, task.network)
+            finalize.save_tensors(folder / finalize.BEST, task.network)
     return found

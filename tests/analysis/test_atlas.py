@@ -7,7 +7,7 @@ import iaa
 import oracles
 from iaa.analysis import atlas as module
 from iaa.analysis.atlas import atlas, effective_rank
-from iaa.analysis.results import plain
+from iaa.analysis.serialize import plain
 from iaa.method.gaussians import estimate
 
 
@@ -78,8 +78,8 @@ def test_few_zero_means_that_nobody_borrows():
 def test_ids_and_extremes():
     z, labels = samples([8, 8, 8])
     z[5] += 40
-    found = atlas(z, labels, ids=[f"picture {row}" for row in range(24)], extremes_shown=2)
-    assert found.classes[0].extremes[0].id == "picture 5"
+    found = atlas(z, labels, ids=[f"image {row}" for row in range(24)], extremes_shown=2)
+    assert found.classes[0].extremes[0].id == "image 5"
     assert len(found.classes[0].extremes) == 2
 
 

@@ -6,37 +6,37 @@ from iaa.analysis.decoder import Decoded, decode, learn, load, save
 
 
 def world(number=300, dim=4, side=8):
-    """Pictures that are a smooth function of the embedding: two halves, each of a colour."""
+    """Images that are a smooth function of the embedding: two halves, each of a colour."""
     z = torch.randn(number, dim)
     levels = (z[:, :3].sigmoid() * 255).round().to(torch.uint8)
-    pictures = levels[:, :, None, None].expand(-1, -1, side, side).clone()
-    pictures[..., side // 2 :] = 255 - pictures[..., side // 2 :]
+    images = levels[:, :, None, None].expand(-1, -1, side, side).clone()
+    images[..., side // 2 :] = 255 - images[..., side // 2 :]
     labels = torch.arange(number) // 6
     augment = iaa.IAA(int(labels.max()) + 1, dim, neighbors=5)
     augment.fit(z, labels)
-    return z, labels, pictures, augment
+    return z, labels, images, augment
 
 
 @pytest.fixture(scope="module")
 def found():
     torch.manual_seed(0)
-    z, labels, pictures, augment = world()
+    z, labels, images, augment = world()
     ticks = []
     return (
-        decode(z, labels, pictures, augment, shown=4, copies=2, epochs=30, tick=ticks.append),
+        decode(z, labels, images, augment, shown=4, copies=2, epochs=30, tick=ticks.append),
         ticks,
         z,
-        pictures,
+        images,
     )
 
 
-def test_a_decoder_learns_what_embeddings_say_of_pictures(found):
-    result, ticks, _, pictures = found
+def test_a_decoder_learns_what_embeddings_say_of_images(found):
+    result, ticks, _, images = found
     assert result.explained > 0.9
     assert (result.seen, result.held_out) == (270, 30)
     assert ticks[-1] == 1.0
-    assert torch.equal(result.pictures, pictures[result.rows])
-    error = (result.reconstructions.float() - result.pictures.float()).abs().mean()
+    assert torch.equal(result.images, images[result.rows])
+    error = (result.reconstructions.float() - result.images.float()).abs().mean()
     assert error < 15  # of 255
 
 
@@ -56,8 +56,8 @@ def test_a_decoder_of_noise_explains_nothing():
 
 
 def test_the_same_seed_gives_the_same_decoder():
-    z, _, pictures, _ = world(60)
-    first, again = (learn(z, pictures, epochs=2, seed=5)(z) for _ in range(2))
+    z, _, images, _ = world(60)
+    first, again = (learn(z, images, epochs=2, seed=5)(z) for _ in range(2))
     assert torch.equal(first, again)
 
 
@@ -74,14 +74,14 @@ def test_other_files_are_refused(tmp_path):
     from safetensors.torch import save_file
 
     save_file({"x": torch.zeros(1)}, tmp_path / "other.safetensors")
-    with pytest.raises(ValueError, match="holds no decoded pictures"):
+    with pytest.raises(ValueError, match="holds no decoded images"):
         load(tmp_path / "other.safetensors")
 
 
 @pytest.mark.parametrize(
-    ("number", "side", "message"), [(5, 8, "10 pictures or more"), (20, 10, "multiple of 4")]
+    ("number", "side", "message"), [(5, 8, "10 images or more"), (20, 10, "multiple of 4")]
 )
 def test_what_cannot_be_decoded_is_said(number, side, message):
-    z, labels, pictures, augment = world(number, side=side)
+    z, labels, images, augment = world(number, side=side)
     with pytest.raises(ValueError, match=message):
-        decode(z, labels, pictures, augment, epochs=1)
+        decode(z, labels, images, augment, epochs=1)

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from iaa.cli import main
-from iaa.cli.train import show
+from iaa.cli.cmd_train import show
 from iaa.presets import find
 
 SCORES = {"R@1": 61.0, "R@2": 72.0, "R@4": 81.0, "R@8": 88.0, "RP": 33.0, "MAP@R": 22.0}

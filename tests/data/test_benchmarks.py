@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import miniatures
+import tiny_datasets
 from iaa.data import evaluations, load
 
 
@@ -12,7 +12,7 @@ def counts(dataset):
 
 
 def test_cub_is_halved_by_class_id(tmp_path):
-    dataset = load("cub", root=miniatures.cub(tmp_path))
+    dataset = load("cub", root=tiny_datasets.cub(tmp_path))
     assert counts(dataset) == {"train": 6, "val": 0, "test": 6}
     assert dataset.class_names == ("001.Albatross", "100.Pelican", "101.White_Pelican", "200.Yellowthroat")
     assert dataset.labels.tolist() == sorted(list(range(4)) * 3)
@@ -22,11 +22,11 @@ def test_cub_is_halved_by_class_id(tmp_path):
 
 
 def test_cub_may_be_given_by_its_inner_folder(tmp_path):
-    assert len(load("cub", root=miniatures.cub(tmp_path) / "CUB_200_2011")) == 12
+    assert len(load("cub", root=tiny_datasets.cub(tmp_path) / "CUB_200_2011")) == 12
 
 
 def test_cars_from_the_mat_file(tmp_path):
-    dataset = load("cars", root=miniatures.cars(tmp_path))
+    dataset = load("cars", root=tiny_datasets.cars(tmp_path))
     assert counts(dataset) == {"train": 3, "val": 0, "test": 3}
     assert dataset.class_names[0] == "001.Make 1 Sedan 2012"
     assert dataset.labels.tolist() == [1, 2, 0, 2, 3, 0]
@@ -35,7 +35,7 @@ def test_cars_from_the_mat_file(tmp_path):
 
 
 def test_cars_from_a_folder_per_class(tmp_path):
-    dataset = load("cars", root=miniatures.cars_folders(tmp_path))
+    dataset = load("cars", root=tiny_datasets.cars_folders(tmp_path))
     assert counts(dataset) == {"train": 196, "val": 0, "test": 196}
     halves = [set(dataset.part(split).labels.tolist()) for split in ("train", "test")]
     assert halves == [set(range(98)), set(range(98, 196))]
@@ -50,7 +50,7 @@ def test_cars_of_neither_layout_say_what_was_expected(tmp_path):
 
 
 def test_sop_follows_its_two_lists(tmp_path):
-    dataset = load("sop", root=miniatures.sop(tmp_path))
+    dataset = load("sop", root=tiny_datasets.sop(tmp_path))
     assert counts(dataset) == {"train": 6, "val": 0, "test": 4}
     assert dataset.class_names == ("1", "2", "10", "11319", "11320")  # as numbers, not as text
     assert dataset.ks == (1, 10, 100)
@@ -59,7 +59,7 @@ def test_sop_follows_its_two_lists(tmp_path):
 
 @pytest.mark.parametrize("archive", [True, False])
 def test_inshop_has_queries_and_a_gallery(tmp_path, archive):
-    dataset = load("inshop", root=miniatures.inshop(tmp_path, archive=archive))
+    dataset = load("inshop", root=tiny_datasets.inshop(tmp_path, archive=archive))
     assert dataset.split.tolist() == ["train", "train", "test", "test", "test"]
     assert dataset.role.tolist() == ["both", "both", "query", "gallery", "gallery"]
     assert dataset.labels.tolist() == [0, 0, 1, 1, 1]
@@ -68,7 +68,7 @@ def test_inshop_has_queries_and_a_gallery(tmp_path, archive):
 
 
 def test_vehicleid_has_three_test_sets(tmp_path):
-    root = miniatures.vehicleid(tmp_path)
+    root = tiny_datasets.vehicleid(tmp_path)
     sizes = {size: len(load("vehicleid", root=root, size=size).part("test")) for size in ("small", "large")}
     assert sizes == {"small": 6, "large": 12}
     assert {name: len(part) for name, part in evaluations("vehicleid", root=root).items()} == {
@@ -83,8 +83,8 @@ def test_vehicleid_has_three_test_sets(tmp_path):
     assert dataset.ks == (1, 5)
 
 
-def test_vehicleid_with_one_gallery_picture_per_vehicle(tmp_path):
-    root = miniatures.vehicleid(tmp_path)
+def test_vehicleid_with_one_gallery_image_per_vehicle(tmp_path):
+    root = tiny_datasets.vehicleid(tmp_path)
     draws = [load("vehicleid", root=root, protocol="one-gallery", seed=seed) for seed in range(6)]
     for dataset in draws:
         test = dataset.part("test")
@@ -108,7 +108,7 @@ def test_a_wrong_root_says_what_is_missing(tmp_path):
 
 
 def test_a_broken_list_names_file_and_line(tmp_path):
-    home = miniatures.sop(tmp_path) / "Stanford_Online_Products"
+    home = tiny_datasets.sop(tmp_path) / "Stanford_Online_Products"
     (home / "Ebay_test.txt").write_text("image_id class_id super_class_id path\n1 2 3\n")
     with pytest.raises(ValueError, match=r"Ebay_test\.txt, line 2: expected image id.*got '1 2 3'"):
         load("sop", root=tmp_path)

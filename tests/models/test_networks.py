@@ -3,7 +3,7 @@ import torch
 from safetensors.torch import save_file
 
 from iaa.models import build
-from iaa.vision import torchvision
+from iaa.torchvision_compat import torchvision
 from oracles_models import published
 
 PARAMETERS = {"googlenet": 5_599_904, "resnet50": 23_508_032, "bn_inception": 10_270_240}
@@ -51,12 +51,12 @@ def test_googlenet_gets_the_input_that_torchvision_makes_for_it(tmp_path):
     )
     theirs.load_state_dict(state)
     theirs.eval().fc = torch.nn.Identity()
-    pictures = torch.rand(2, 3, 64, 64)
+    images = torch.rand(2, 3, 64, 64)
     usual = torch.tensor([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]])[:, :, None, None]
-    imagenet = (pictures - usual[0]) / usual[1]
+    imagenet = (images - usual[0]) / usual[1]
     mean, std = (torch.tensor(ours.preprocessing[key])[:, None, None] for key in ("mean", "std"))
     with torch.no_grad():
-        torch.testing.assert_close(ours((pictures - mean) / std), theirs(imagenet), rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(ours((images - mean) / std), theirs(imagenet), rtol=1e-3, atol=1e-3)
 
 
 def test_resnet50_gives_the_features_of_torchvision(tmp_path):
@@ -66,9 +66,9 @@ def test_resnet50_gives_the_features_of_torchvision(tmp_path):
     theirs = torchvision().models.resnet50(weights=None)
     theirs.load_state_dict(state)
     theirs.eval().fc = torch.nn.Identity()
-    pictures = torch.rand(1, 3, 64, 64)
+    images = torch.rand(1, 3, 64, 64)
     with torch.no_grad():
-        torch.testing.assert_close(ours(pictures), theirs(pictures), rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(ours(images), theirs(images), rtol=1e-3, atol=1e-3)
 
 
 def test_the_papers_backbones_squeeze_to_256_and_see_224():

@@ -3,7 +3,7 @@ import torch
 
 from iaa.models import build
 from iaa.models.timm_models import _lite0_wheel, lite0_classifier, lite0_keys
-from iaa.vision import torchvision
+from iaa.torchvision_compat import torchvision
 
 
 @pytest.mark.filterwarnings("ignore")  # the authors' package is of 2020
@@ -15,16 +15,16 @@ def test_lite0_gives_the_logits_of_its_authors_network():
     theirs.load_state_dict(state)
     ours = lite0_classifier().eval()
     ours.load_state_dict(lite0_keys(state, tuple(ours.state_dict())))
-    pictures = torch.randn(2, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+    images = torch.randn(2, 3, 224, 224, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        logits = theirs(pictures)
-        torch.testing.assert_close(ours(pictures), logits, rtol=0, atol=1e-5)
+        logits = theirs(images)
+        torch.testing.assert_close(ours(images), logits, rtol=0, atol=1e-5)
         embedder = build("lite0", dim=None).eval()
-        torch.testing.assert_close(ours.classifier(embedder(pictures)), logits, rtol=0, atol=1e-5)
+        torch.testing.assert_close(ours.classifier(embedder(images)), logits, rtol=0, atol=1e-5)
     assert embedder.dim == 1280
 
 
-def test_lite0_pictures_are_less_127_over_128():
+def test_lite0_images_are_less_127_over_128():
     preprocessing = build("lite0", pretrained=False).preprocessing
     grey = torch.tensor([0.0, 127.0, 255.0])
     normalised = (grey / 255 - preprocessing["mean"][0]) / preprocessing["std"][0]
@@ -40,7 +40,7 @@ def test_lite0_refuses_a_file_in_another_order():
 
 
 @pytest.mark.parametrize("name", ["resnet10t", "mobilenetv3_small_050", "vit_tiny_patch16_224"])
-def test_a_timm_model_gives_its_own_features_for_its_own_pictures(name):
+def test_a_timm_model_gives_its_own_features_for_its_own_images(name):
     torchvision()
     import timm
 
@@ -50,9 +50,9 @@ def test_a_timm_model_gives_its_own_features_for_its_own_pictures(name):
     theirs.load_state_dict(embedder.backbone.state_dict())
     config = timm.data.resolve_data_config({}, model=theirs)
     size = embedder.preprocessing["size"]
-    pictures = torch.rand(1, 3, size, size)
+    images = torch.rand(1, 3, size, size)
     with torch.no_grad():
-        assert torch.equal(embedder(pictures), theirs(pictures))
+        assert torch.equal(embedder(images), theirs(images))
     assert embedder.preprocessing["mean"] == config["mean"]
     assert size == config["input_size"][-1]
     assert embedder.preprocessing["resize"] == int(size / config["crop_pct"])
@@ -77,7 +77,7 @@ def test_average_and_max_are_for_convolutional_networks():
         build("timm/vit_tiny_patch16_224", pretrained=False, pool="avg+max")
 
 
-def test_another_picture_size_reaches_a_transformer():
+def test_another_image_size_reaches_a_transformer():
     embedder = build("timm/vit_tiny_patch16_224", pretrained=False, size=32, dim=4).eval()
     assert embedder(torch.rand(1, 3, 32, 32)).shape == (1, 4)
 

@@ -5,7 +5,7 @@ import pytest
 from iaa import losses
 from iaa.config import Augment, Batch, Config, Images, Network, Optimizer, Split
 from iaa.presets import FREE, PRESETS, describe, find, line, paper_row, start, teach
-from iaa.presets.tables import cells
+from iaa.presets.paper_tables import cells
 
 THREE = ("triplet", "contrastive", "ms")
 SIX = ("triplet-distance", "margin", "circle", "norm-softmax", "proxy-nca", "soft-triple")

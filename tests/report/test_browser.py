@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-import gallery
+import hostile_gallery
 from iaa.cli import main
 
 for package in ("jinja2", "matplotlib", "sklearn"):
@@ -17,11 +17,11 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium t
 
 @pytest.fixture(scope="module")
 def page_file(tmp_path_factory):
-    """Two embeddings files of the same pictures side by side, with class names that want to be code."""
+    """Two embeddings files of the same images side by side, with class names that want to be code."""
     folder = tmp_path_factory.mktemp("gallery")
     files = []
     for seed in range(2):
-        gallery.embeddings(folder, seed=seed).save(folder / f"run{seed}.safetensors")
+        hostile_gallery.embeddings(folder, seed=seed).save(folder / f"run{seed}.safetensors")
         files.append(str(folder / f"run{seed}.safetensors"))
     assert main(["report", *files, "--out", str(folder / "page.html"), "--queries", "3"]) == 0
     return folder / "page.html"
@@ -64,7 +64,7 @@ def test_no_complaints_and_no_network(opened, page_file):
     assert "https://" not in text
 
 
-def test_every_picture_is_there(opened):
+def test_every_image_is_there(opened):
     page, _ = opened
     page.wait_for_function("[...document.images].every((one) => one.complete)")
     widths = page.evaluate("[...document.images].map((one) => one.naturalWidth)")
@@ -78,7 +78,7 @@ def test_every_picture_is_there(opened):
 def test_class_names_are_text_everywhere(opened):
     page, heard = opened
     names = column(page, 0)
-    assert names[: len(gallery.NASTY)] == list(gallery.NASTY)
+    assert names[: len(hostile_gallery.NASTY)] == list(hostile_gallery.NASTY)
     assert not [word for word in heard if word.startswith(("dialog", "error"))]
     assert page.locator("b[onmouseover], img[onerror]").count() == 0
     assert page.locator("script").count() == 3  # the page's own, and the data of two atlases
@@ -111,7 +111,7 @@ def test_classes_can_be_searched(opened):
     assert atlas.locator("output").inner_text() == "10 of 60 classes"
     assert len(column(page, 0, atlas=0)) == 50  # the other table is not concerned
     atlas.get_by_role("searchbox").fill("</script>")
-    assert column(page, 0, atlas=1) == list(gallery.NASTY[:2])
+    assert column(page, 0, atlas=1) == list(hostile_gallery.NASTY[:2])
 
 
 def test_only_some_rows_are_drawn_until_more_are_wanted(opened):
@@ -169,7 +169,7 @@ def test_a_label_and_a_head_for_everything(opened):
 def test_the_data_of_an_atlas_is_json_whatever_it_holds(opened):
     page, _ = opened
     data = json.loads(page.locator(".atlas script").first.text_content())
-    assert [row[0] for row in data["rows"][: len(gallery.NASTY)]] == list(gallery.NASTY)
+    assert [row[0] for row in data["rows"][: len(hostile_gallery.NASTY)]] == list(hostile_gallery.NASTY)
 
 
 def test_it_prints(opened):
@@ -183,7 +183,7 @@ def test_thousands_of_classes_stay_quick(browser, tmp_path):
     from iaa.report.blocks import Page, Section
     from iaa.report.page import render
 
-    whole = [Section("classes", "Classes", "", [gallery.atlas("class", 8000)])]
+    whole = [Section("classes", "Classes", "", [hostile_gallery.atlas("class", 8000)])]
     (tmp_path / "page.html").write_text(render(Page("many", "", "", (), ("run",), whole, (), "")))
     page = browser.new_page()
     page.goto((tmp_path / "page.html").as_uri())

@@ -8,13 +8,13 @@ pytest.importorskip("matplotlib")
 from iaa.analysis.ablation import Ablation, ArmRow, Score
 from iaa.analysis.correlation import correlation
 from iaa.analysis.cost import Cost, StepCost
+from iaa.analysis.covariance_spread import variety, weights
 from iaa.analysis.mining import Mining
+from iaa.analysis.pair_similarity import similarity
 from iaa.analysis.projection import Projection
-from iaa.analysis.similarity import similarity
-from iaa.analysis.variety import variety, weights
 from iaa.method.gaussians import estimate
 from iaa.report import figures
-from iaa.report.runs import read_log
+from iaa.report.run_files import read_log
 
 
 @pytest.fixture(scope="module")

@@ -5,13 +5,13 @@ from html.parser import HTMLParser
 
 import pytest
 
-import gallery
+import hostile_gallery
 
 pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")
 
 from iaa.report.blocks import Cell, Facts, Figures, Page, Section, Strip, Strips, Table, Tile, Words
-from iaa.report.drawing import Drawing, legend, named, panels
+from iaa.report.figure_style import Drawing, legend, named, panels
 from iaa.report.page import render
 
 EVIL = "</script></style><img src=x onerror=alert(1)>\"'`<script>alert(2)</script>`{{ 7 * 7 }}"
@@ -56,7 +56,7 @@ def page():
         Figures((figure(),)),
         Facts(EVIL, ((EVIL, EVIL),), ((EVIL, EVIL),)),
         Strips(EVIL, EVIL, (Strip(tile, ((EVIL, (tile,)),)),)),
-        gallery.atlas(EVIL),
+        hostile_gallery.atlas(EVIL),
     ]
     whole = [Section("one", EVIL, EVIL, blocks)]
     return render(Page(EVIL, EVIL, EVIL, ((EVIL, EVIL, EVIL),), (EVIL, EVIL), whole, ((EVIL, EVIL),), EVIL))

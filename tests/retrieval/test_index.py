@@ -1,9 +1,9 @@
 import pytest
 import torch
 
+from iaa.retrieval.cosine import points
 from iaa.retrieval.index import Index
 from iaa.retrieval.knn import knn
-from iaa.retrieval.similarity import points
 
 
 def vectors(rows=3000, dim=16, seed=0):

@@ -16,10 +16,10 @@ import torch
 from PIL import Image
 
 import iaa
-import serving
+import tiny_server
 from iaa.serve.app import PAGE
-from iaa.serve.guard import HEADERS
-from serving import post
+from iaa.serve.middleware import HEADERS
+from tiny_server import post
 
 
 def get(base: str, path: str, **options) -> httpx.Response:
@@ -78,7 +78,7 @@ def test_an_embedding_is_that_of_the_library(base, run, photo):
     torch.testing.assert_close(torch.tensor(answer["embedding"]), z, rtol=1e-4, atol=1e-5)
 
 
-def test_a_gallery_picture_asks_for_others_like_itself(base, service):
+def test_a_gallery_image_asks_for_others_like_itself(base, service):
     row = int(service.gallery.classes["dark blue"][2])
     found = get(base, "/api/search", params={"id": row, "top": 39}).json()
     assert found["query"]["label"] == "dark blue"
@@ -102,7 +102,7 @@ def test_a_class_filters(base, photo, service, upload):
 
 
 def test_many_at_once_go_through_the_network_together(base, run, service):
-    files = sorted((run.parents[1] / "pictures").glob("*/*.png"))[:24]
+    files = sorted((run.parents[1] / "images").glob("*/*.png"))[:24]
     before = service.batcher.batches, service.batcher.items
     answers: dict[Path, dict] = {}
 
@@ -123,15 +123,15 @@ def test_many_at_once_go_through_the_network_together(base, run, service):
 def test_health_tells_what_is_served(base):
     answer = get(base, "/api/health").json()
     assert answer["status"] == "ok"
-    assert answer["gallery"] == {"pictures": 40, "classes": 8, "dim": 8}
-    assert answer["takes_pictures"] is True
+    assert answer["gallery"] == {"images": 40, "classes": 8, "dim": 8}
+    assert answer["takes_images"] is True
     assert answer["limits"]["upload_bytes"] == 200_000
 
 
 def test_classes_are_found_by_part_of_their_name(base):
     answer = get(base, "/api/classes", params={"find": "RED"}).json()
     assert [one["label"] for one in answer["classes"]] == ["dark red", "light red"]
-    assert {one["pictures"] for one in answer["classes"]} == {5}
+    assert {one["images"] for one in answer["classes"]} == {5}
     answer = get(base, "/api/classes", params={"find": "l", "limit": 2}).json()
     assert [one["label"] for one in answer["classes"]] == ["light blue", "light green"]
     assert answer["total"] == 5  # dark blue, too
@@ -143,7 +143,7 @@ def test_a_class_shows_how_it_varies(base, service):
     rows = service.gallery.classes["dark red"]
     stats = iaa.estimate(data.z, data.labels, num_classes=8)
     total = stats.variance.sum(1)
-    assert about["pictures"] == 5
+    assert about["images"] == 5
     assert about["spread"] == pytest.approx(float(total[data.labels[rows[0]]] / total.mean()), rel=1e-3)
     assert 1 <= about["directions"] <= 4
     assert about["borrowed"] == pytest.approx(float(iaa.correction_weight(torch.tensor([5]))), rel=1e-4)
@@ -155,23 +155,23 @@ def test_a_class_shows_how_it_varies(base, service):
     assert len(about["similar"]) == 5
 
 
-def test_the_gallery_is_shown_a_picture_per_class(base):
+def test_the_gallery_is_shown_an_image_per_class(base):
     answer = get(base, "/api/gallery", params={"limit": 8}).json()
     assert len({one["label"] for one in answer["results"]}) == 8
     answer = get(base, "/api/gallery", params={"limit": 3, "label": "light grey"}).json()
     assert [one["name"] for one in answer["results"]] == [f"light grey/{i}.png" for i in range(3)]
 
 
-def test_a_picture_is_sent_by_its_number_alone(base, run):
+def test_an_image_is_sent_by_its_number_alone(base, run):
     shown = get(base, "/api/gallery", params={"limit": 1, "label": "dark blue"}).json()["results"][0]
-    answer = get(base, shown["picture"])
+    answer = get(base, shown["image"])
     assert answer.headers["content-type"] == "image/png"
     assert "immutable" in answer.headers["cache-control"]
     sent = Image.open(io.BytesIO(answer.content))
     assert sent.size == (24, 24)
-    with Image.open(run.parents[1] / "pictures" / shown["name"]) as original:
+    with Image.open(run.parents[1] / "images" / shown["name"]) as original:
         assert sent.tobytes() == original.tobytes()
-    assert get(base, f"/api/pictures/{shown['id']}").headers["cache-control"] == "no-store"
+    assert get(base, f"/api/images/{shown['id']}").headers["cache-control"] == "no-store"
     assert str(run) not in json.dumps(shown)
 
 
@@ -179,10 +179,10 @@ def test_a_picture_is_sent_by_its_number_alone(base, run):
     ("content", "status", "words"),
     [
         (b"", 422, "the file is empty"),
-        (b"just some text", 422, "the file is no picture that can be read"),
-        (cut_short(), 422, "the picture cannot be read"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 422, "no picture that can be read"),
-        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", 422, "no picture that can be read"),
+        (b"just some text", 422, "the file is no image that can be read"),
+        (cut_short(), 422, "the image cannot be read"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 422, "no image that can be read"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", 422, "no image that can be read"),
         (encoded(2000, 600), 413, "2,000 x 600 pixels are too many: at most 1,000,000 are taken"),
         (claims(30_000, 3_000), 413, "too many"),
         (claims(2**31 - 1, 2**31 - 1), 413, "too many"),
@@ -191,7 +191,7 @@ def test_a_picture_is_sent_by_its_number_alone(base, run):
     ids=["empty", "text", "cut", "eps", "svg", "large", "claims much", "claims all", "narrow"],
 )
 @pytest.mark.parametrize("path", ["/api/search", "/api/embed"])
-def test_a_bad_picture_is_refused_in_one_sentence(base, content, status, words, path):
+def test_a_bad_image_is_refused_in_one_sentence(base, content, status, words, path):
     answer = post(base, content, path)
     assert answer.status_code == status
     assert words in answer.json()["error"]
@@ -201,9 +201,9 @@ def test_a_bad_picture_is_refused_in_one_sentence(base, content, status, words, 
 @pytest.mark.parametrize(
     ("method", "path", "options", "status", "words"),
     [
-        ("POST", "/api/search", {}, 422, "picture: field required"),
-        ("POST", "/api/search", {"data": {"picture": "words"}}, 422, "picture: must be a file"),
-        ("POST", "/api/search", {"content": b"{}"}, 422, "picture: field required"),
+        ("POST", "/api/search", {}, 422, "image: field required"),
+        ("POST", "/api/search", {"data": {"image": "words"}}, 422, "image: must be a file"),
+        ("POST", "/api/search", {"content": b"{}"}, 422, "image: field required"),
         (
             "POST",
             "/api/search",
@@ -212,15 +212,15 @@ def test_a_bad_picture_is_refused_in_one_sentence(base, content, status, words, 
             "boundary",
         ),
         ("GET", "/api/search", {}, 422, "id: field required"),
-        ("GET", "/api/search?id=40", {}, 404, "no picture 40: ids go from 0 to 39"),
-        ("GET", "/api/search?id=-1", {}, 404, "no picture -1"),
+        ("GET", "/api/search?id=40", {}, 404, "no image 40: ids go from 0 to 39"),
+        ("GET", "/api/search?id=-1", {}, 404, "no image -1"),
         ("GET", "/api/search?id=first", {}, 422, "id: input should be a valid integer"),
         ("GET", "/api/search?id=0&top=0", {}, 422, "top: input should be greater than or equal to 1"),
         ("GET", "/api/search?id=0&top=201", {}, 422, "top: input should be less than or equal to 200"),
         ("GET", "/api/search?id=0&label=pink", {}, 404, "no class 'pink'"),
         ("GET", "/api/class?label=pink", {}, 404, "no class 'pink'"),
-        ("GET", "/api/pictures/40", {}, 404, "no picture 40"),
-        ("GET", "/api/pictures/..%2F..%2Fetc%2Fpasswd", {}, 404, "nothing at this address"),
+        ("GET", "/api/images/40", {}, 404, "no image 40"),
+        ("GET", "/api/images/..%2F..%2Fetc%2Fpasswd", {}, 404, "nothing at this address"),
         ("GET", "/page/..%2Fapp.py", {}, 404, "nothing at this address"),
         ("GET", "/page/%2Fetc%2Fpasswd", {}, 404, "nothing at this address"),
         ("GET", "/nothing", {}, 404, "nothing at this address"),
@@ -253,7 +253,7 @@ def test_an_upload_that_does_not_say_its_size_is_stopped_on_the_way(base):
 
     def endless():
         nonlocal sent
-        yield b'--x\r\nContent-Disposition: form-data; name="picture"; filename="x"\r\n\r\n'
+        yield b'--x\r\nContent-Disposition: form-data; name="image"; filename="x"\r\n\r\n'
         for _ in range(2000):
             sent += 10_000
             yield b"a" * 10_000
@@ -268,7 +268,7 @@ def test_an_upload_that_does_not_say_its_size_is_stopped_on_the_way(base):
 
 @pytest.mark.parametrize("announced", [True, False])
 def test_who_sends_somewhat_too_much_still_hears_why(base, announced):
-    head = b'--x\r\nContent-Disposition: form-data; name="picture"; filename="x"\r\n\r\n'
+    head = b'--x\r\nContent-Disposition: form-data; name="image"; filename="x"\r\n\r\n'
     parts = [head, *[b"a" * 10_000] * 30]
     content = b"".join(parts) if announced else iter(parts)
     headers = {"content-type": "multipart/form-data; boundary=x"}
@@ -303,14 +303,12 @@ def test_this_machine_is(base, name):
     ],
 )
 def test_pages_of_other_sites_may_not_upload(base, photo, headers, status):
-    answer = httpx.post(base + "/api/search", files={"picture": photo}, headers=headers, timeout=30)
+    answer = httpx.post(base + "/api/search", files={"image": photo}, headers=headers, timeout=30)
     assert answer.status_code == status
     assert ("error" in answer.json()) == (status == 403)
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/api", "/page/search.js", "/api/health", "/api/pictures/0", "/nothing"]
-)
+@pytest.mark.parametrize("path", ["/", "/api", "/page/search.js", "/api/health", "/api/images/0", "/nothing"])
 def test_every_answer_forbids_what_it_does_not_need(base, path):
     headers = get(base, path).headers
     for name, value in HEADERS.items():
@@ -328,18 +326,18 @@ def test_pages_load_nothing_from_elsewhere(base):
 
 
 def test_too_many_at_once_are_told_to_come_back(run, photo):
-    slow = serving.service(run, in_flight=2, batch=1, gather_seconds=0)
+    slow = tiny_server.service(run, in_flight=2, batch=1, gather_seconds=0)
     gate = threading.Event()
     through, slow._run = slow._run, lambda items: (gate.wait(20), through(items))[1]
     slow.batcher._run = slow._run
     statuses: list[int] = []
-    with serving.served(slow) as base:
+    with tiny_server.served(slow) as base:
         ask = [
             threading.Thread(target=lambda: statuses.append(post(base, photo).status_code)) for _ in range(2)
         ]
         for thread in ask:
             thread.start()
-        serving.eventually(lambda: slow.batcher.batches + len(slow.batcher) == 2)
+        tiny_server.eventually(lambda: slow.batcher.batches + len(slow.batcher) == 2)
         began = time.monotonic()
         answer = post(base, photo)
         assert answer.status_code == 503
@@ -355,10 +353,10 @@ def test_too_many_at_once_are_told_to_come_back(run, photo):
 
 
 def test_who_waits_too_long_is_told_so(run, photo):
-    slow = serving.service(run, seconds=1.0)
+    slow = tiny_server.service(run, seconds=1.0)
     gate = threading.Event()
     slow.batcher._run = lambda items: gate.wait(20) and items
-    with serving.served(slow) as base:
+    with tiny_server.served(slow) as base:
         answer = post(base, photo)
         assert answer.status_code == 503
         assert "no answer within 1 seconds" in answer.json()["error"]
@@ -366,7 +364,7 @@ def test_who_waits_too_long_is_told_so(run, photo):
 
 
 def test_who_sends_too_slowly_is_told_so(run):
-    with serving.served(serving.service(run, seconds=1.0)) as base:
+    with tiny_server.served(tiny_server.service(run, seconds=1.0)) as base:
         host, port = base.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port)), timeout=10) as line:
             head = f"POST /api/embed HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: 5000\r\n"
@@ -375,19 +373,19 @@ def test_who_sends_too_slowly_is_told_so(run):
         assert b" 408 " in answer.splitlines()[0]
 
 
-def test_a_picture_that_has_gone_is_told(run, tmp_path):
-    made = serving.service(run)
+def test_an_image_that_has_gone_is_told(run, tmp_path):
+    made = tiny_server.service(run)
     made.gallery.data.ids[3] = str(tmp_path / "gone.png")
-    with serving.served(made) as base:
-        answer = get(base, "/api/pictures/3")
+    with tiny_server.served(made) as base:
+        answer = get(base, "/api/images/3")
     assert answer.status_code == 404
-    assert answer.json()["error"] == "the file of picture 3 is not here any more"
+    assert answer.json()["error"] == "the file of image 3 is not here any more"
 
 
 def test_a_failure_of_our_own_is_no_traceback_for_strangers(run, photo, caplog):
-    broken = serving.service(run)
+    broken = tiny_server.service(run)
     broken.batcher._run = lambda items: 1 / 0
-    with serving.served(broken) as base:
+    with tiny_server.served(broken) as base:
         answer = post(base, photo)
     assert answer.status_code == 500
     assert answer.json() == {"error": "the server failed at this request; its log says why"}

@@ -25,7 +25,7 @@ def test_the_benchmark_runs_and_loses_nothing(run, tmp_path, monkeypatch, capsys
         assert (one["lost"], one["other"], one["wrong"], one["refused_without_retry_after"]) == (0, 0, 0, 0)
     assert report["clients"]["3"]["answered"] == 24
     assert report["crowd"]["refused_503"] > 0
-    assert report["one_by_one"]["pictures_per_batch"] == 1
+    assert report["one_by_one"]["images_per_batch"] == 1
     assert report["crowd"]["answered"] + report["crowd"]["refused_503"] == 60
     sys.modules.pop("surroundings", None)
 
@@ -34,6 +34,6 @@ def test_in_the_committed_result_nothing_was_lost():
     report = json.loads((HERE / "serve.json").read_text())
     for one in (*report["clients"].values(), report["crowd"], report["one_by_one"]):
         assert (one["lost"], one["other"], one["wrong"], one["refused_without_retry_after"]) == (0, 0, 0, 0)
-    assert report["clients"]["64"]["pictures_per_batch"] > 2
+    assert report["clients"]["64"]["images_per_batch"] > 2
     assert report["crowd"]["refused_503"] > 0
     assert not report["commit"].endswith("dirty")

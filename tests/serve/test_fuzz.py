@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from serving import post
+from tiny_server import post
 
 CONFIG = """
 [[operations]]
 include-method = "POST"
 
 [operations.checks]
-positive_data_acceptance.enabled = false  # most bytes are no picture, which a schema cannot say
+positive_data_acceptance.enabled = false  # most bytes are no image, which a schema cannot say
 """
 
 
@@ -56,7 +56,7 @@ KINDS = {kind: encoded(kind) for kind in ("JPEG", "PNG", "GIF", "WEBP", "BMP", "
     changes=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), max_size=12),
     keep=st.floats(0, 1),
 )
-def test_a_picture_with_wrong_bytes_is_read_or_refused(base, kind, changes, keep):
+def test_an_image_with_wrong_bytes_is_read_or_refused(base, kind, changes, keep):
     content = bytearray(KINDS[kind])
     for place, value in changes:
         content[int(place**2 * len(content))] = value  # rather near the header

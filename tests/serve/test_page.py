@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from PIL import Image
 
-import serving
+import tiny_server
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 playwright = pytest.importorskip("playwright.sync_api")
@@ -51,10 +51,10 @@ def found(page) -> None:
     page.wait_for_selector("#grid .likeness")
 
 
-def test_it_begins_with_a_picture_of_every_class(page):
+def test_it_begins_with_an_image_of_every_class(page):
     assert sorted(labels(page)) == sorted(set(labels(page)))
     assert len(labels(page)) == 8
-    assert page.locator("#facts").inner_text() == "40 pictures · 8 classes · convnet, 8 numbers"
+    assert page.locator("#facts").inner_text() == "40 images · 8 classes · convnet, 8 numbers"
     assert page.title() == "tiny · search"
     sizes = page.locator("#grid img").evaluate_all(
         "all => Promise.all(all.map(one => one.decode().then(() => one.naturalWidth)))"
@@ -63,7 +63,7 @@ def test_it_begins_with_a_picture_of_every_class(page):
 
 
 def test_upload_then_click_through_then_back(page, photo, run):
-    page.set_input_files("#file", run.parents[1] / "pictures" / "light red" / "0.png")
+    page.set_input_files("#file", run.parents[1] / "images" / "light red" / "0.png")
     found(page)
     assert labels(page)[0] == "light red"
     assert page.locator(".likeness").first.inner_text() == "1.00"
@@ -72,7 +72,7 @@ def test_upload_then_click_through_then_back(page, photo, run):
     assert "light red" in page.locator("#guess").inner_text()
     chosen = page.locator("#grid .tile").nth(3)
     label = chosen.locator(".label").inner_text()
-    chosen.locator(".picture").click()
+    chosen.locator(".image").click()
     page.wait_for_url("**/?id=*")
     page.wait_for_selector(f"#caption .label:text-is('{label}')")
     assert len(labels(page)) == 24
@@ -80,11 +80,11 @@ def test_upload_then_click_through_then_back(page, photo, run):
     page.wait_for_selector("#caption:has-text('0.png')")
     assert labels(page)[0] == "light red"
     page.click("#clear")
-    page.wait_for_selector("#heading:text-is('Start from any picture')")
+    page.wait_for_selector("#heading:text-is('Start from any image')")
     assert page.locator("#preview").is_hidden()
 
 
-def test_a_dropped_and_a_pasted_picture_are_searched_for(page, photo):
+def test_a_dropped_and_a_pasted_image_are_searched_for(page, photo):
     for kind, event in (("drop", "DragEvent"), ("paste", "ClipboardEvent")):
         page.goto("/")
         page.wait_for_selector("#grid .tile")
@@ -102,7 +102,7 @@ def test_a_dropped_and_a_pasted_picture_are_searched_for(page, photo):
 
 
 def test_a_class_filters_and_shows_how_it_varies(page):
-    page.locator("#grid .picture").first.click()
+    page.locator("#grid .image").first.click()
     found(page)
     page.fill("#only", "dark gr")
     page.wait_for_selector("#names option[value='dark green']", state="attached")
@@ -149,9 +149,9 @@ def test_everything_works_from_the_keyboard(page):
     page.keyboard.press("Escape")  # out of the field
     page.keyboard.press("Escape")  # its class is closed
     page.keyboard.press("Escape")  # the query is cleared
-    page.wait_for_selector("#heading:text-is('Start from any picture')")
+    page.wait_for_selector("#heading:text-is('Start from any image')")
     page.keyboard.press("o")
-    serving.eventually(lambda: page.wait_for_timeout(20) or choosers)
+    tiny_server.eventually(lambda: page.wait_for_timeout(20) or choosers)
     assert page.locator(".keys").evaluate("one => getComputedStyle(one).opacity") != "0"
 
 
@@ -161,7 +161,7 @@ def test_tab_reaches_everything_and_every_control_has_a_name(page):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.id || document.activeElement.className"))
     assert reached[:6] == ["skip", "brand", "quiet", "file", "only", "top"]
-    assert reached[6].startswith("picture")
+    assert reached[6].startswith("image")
     assert reached[7] == "label"
     unnamed = page.evaluate(
         """() => [...document.querySelectorAll("button, a, input, select")].filter((one) => {
@@ -173,22 +173,22 @@ def test_tab_reaches_everything_and_every_control_has_a_name(page):
     assert unnamed == []
 
 
-def test_what_is_no_picture_is_refused_in_words(page, tmp_path):
+def test_what_is_no_image_is_refused_in_words(page, tmp_path):
     text = tmp_path / "notes.txt"
-    text.write_text("no picture")
+    text.write_text("no image")
     page.set_input_files("#file", text)
-    assert page.locator("#trouble").inner_text() == "notes.txt is not a picture."
+    assert page.locator("#trouble").inner_text() == "notes.txt is not an image."
     broken = tmp_path / "broken.png"
     broken.write_bytes(b"\x89PNG\r\n\x1a\n")
     page.set_input_files("#file", broken)
-    page.wait_for_selector("#trouble:has-text('the file is no picture that can be read')")
+    page.wait_for_selector("#trouble:has-text('the file is no image that can be read')")
     huge = tmp_path / "huge.png"
     huge.write_bytes(b"\x00" * 300_000)
     page.set_input_files("#file", huge)
     page.wait_for_selector("#trouble:has-text('huge.png has')")
     page.expected()
     page.goto("/?id=4000")
-    page.wait_for_selector("#trouble:has-text('no picture 4000')")
+    page.wait_for_selector("#trouble:has-text('no image 4000')")
     page.expected()
 
 
@@ -203,7 +203,7 @@ def test_words_of_the_gallery_are_shown_as_words(page, base):
                         "id": 0,
                         "label": "<img src=x onerror=alert(1)>",
                         "name": "\"'><b>",
-                        "picture": "/api/pictures/0",
+                        "image": "/api/images/0",
                     }
                 ],
                 "total": 1,
@@ -221,7 +221,7 @@ PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobil
 
 @pytest.mark.parametrize("page", [PHONE, {**PHONE, "viewport": {"width": 320, "height": 568}}], indirect=True)
 def test_on_a_phone_nothing_is_cut_off(page):
-    page.locator("#grid .picture").first.tap()
+    page.locator("#grid .image").first.tap()
     found(page)
     page.locator("#grid .label").first.tap()
     page.wait_for_selector("#variation-name")
@@ -266,4 +266,4 @@ def test_the_api_page_lists_every_operation(page, base):
     shown = page.locator("article h2").all_inner_texts()
     assert "POST/api/search" in [text.replace(" ", "") for text in shown]
     assert len(shown) == 8
-    assert f"curl -F picture=@photo.jpg {base}/api/embed" in page.locator("pre").all_inner_texts()
+    assert f"curl -F image=@photo.jpg {base}/api/embed" in page.locator("pre").all_inner_texts()

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from iaa.analysis.comparison import Scores
-from iaa.analysis.results import csv_text
-from iaa.analysis.seeds import paired, spread
+from iaa.analysis.paired_tests import paired, spread
+from iaa.analysis.serialize import csv_text
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from iaa.analysis.seeds import caution, paired, spread
+from iaa.analysis.paired_tests import caution, paired, spread
 
 Scores = Mapping[str, Mapping[str, float]]
 """By test set and metric, as in a run's ``metrics.json``."""

@@ -37,7 +37,7 @@ class Cost:
     statistics_seconds: float
     """Estimation from embeddings and correction of all classes, once."""
     pass_seconds: float
-    """Embedding the training set for it, once; reading pictures is not in it."""
+    """Embedding the training set for it, once; reading images is not in it."""
     epoch_seconds: float
     """An epoch of steps with the most copies, for scale."""
     rounds: int

@@ -1,7 +1,7 @@
-"""Synthetics in pixel space (Fig. 15): a small decoder from embeddings back to a run's own pictures.
+"""Synthetics in pixel space (Fig. 15): a small decoder from embeddings back to a run's own images.
 
-The paper maps back with a pretrained BigGAN. This decoder has seen nothing but the pictures at hand, so it is
-blurred where embeddings leave things open; ``explained`` says how much of held-out pictures it gets right.
+The paper maps back with a pretrained BigGAN. This decoder has seen nothing but the images at hand, so it is
+blurred where embeddings leave things open; ``explained`` says how much of held-out images it gets right.
 """
 
 import json
@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor, nn
 
-from iaa.analysis.answers import apart
+from iaa.analysis.example_queries import apart
 from iaa.analysis.synthetics import draw
 from iaa.method.augment import IAA
 from iaa.method.checks import check_whole
@@ -22,11 +22,11 @@ from iaa.retrieval.embeddings import write_tensors
 
 FORMAT = "iaa-decoded-1"
 HELD_OUT = 0.1
-"""Share of the pictures that the decoder never sees while it learns."""
+"""Share of the images that the decoder never sees while it learns."""
 
 
 class Decoder(nn.Module):
-    """Embeddings to small pictures with values in [0, 1]; ``side`` is a multiple of 4."""
+    """Embeddings to small images with values in [0, 1]; ``side`` is a multiple of 4."""
 
     mean: Tensor
     deviation: Tensor
@@ -51,25 +51,25 @@ class Decoder(nn.Module):
         )
 
     def forward(self, z: Float[Tensor, "b d"]) -> Float[Tensor, "b 3 h w"]:
-        """Pictures of embeddings, raw as the network gave them."""
+        """Images of embeddings, raw as the network gave them."""
         maps = self.spread((z - self.mean) / self.deviation)
-        pictures: Tensor = self.paint(maps.unflatten(1, (self.width, self.start, self.start)))
-        return pictures
+        images: Tensor = self.paint(maps.unflatten(1, (self.width, self.start, self.start)))
+        return images
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """Samples the decoder has not seen: their pictures, reconstructions, and decoded synthetics."""
+    """Samples the decoder has not seen: their images, reconstructions, and decoded synthetics."""
 
     rows: Int64[Tensor, " s"]
-    pictures: UInt8[Tensor, "s 3 h w"]
+    images: UInt8[Tensor, "s 3 h w"]
     reconstructions: UInt8[Tensor, "s 3 h w"]
     synthetics: UInt8[Tensor, "s m 3 h w"]
     seen: int
-    """Pictures that the decoder learned from."""
+    """Images that the decoder learned from."""
     held_out: int
     explained: float
-    """Share of the variance of held-out pixels that it explains: 1 is perfect, 0 the mean picture."""
+    """Share of the variance of held-out pixels that it explains: 1 is perfect, 0 the mean image."""
     epochs: int
     ids: Sequence[str] = ()
     names: Sequence[str] = ()
@@ -78,7 +78,7 @@ class Decoded:
 
 def learn(
     z: Float[Tensor, "n d"],
-    pictures: UInt8[Tensor, "n 3 h w"],
+    images: UInt8[Tensor, "n 3 h w"],
     *,
     epochs: int = 12,
     batch: int = 64,
@@ -88,19 +88,17 @@ def learn(
 ) -> Decoder:
     """Train a decoder by absolute error; the same seed gives the same decoder on one machine."""
     check_whole("epochs", epochs, least=1)
-    if pictures.shape[2] % 4 or pictures.shape[2] != pictures.shape[3]:
-        raise ValueError(
-            f"pictures must be square with sides of a multiple of 4, got {tuple(pictures.shape)}"
-        )
+    if images.shape[2] % 4 or images.shape[2] != images.shape[3]:
+        raise ValueError(f"images must be square with sides of a multiple of 4, got {tuple(images.shape)}")
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        decoder = Decoder(z, pictures.shape[2])
+        decoder = Decoder(z, images.shape[2])
     optimizer = torch.optim.Adam(decoder.parameters(), lr=lr)
     total = epochs * -(-len(z) // batch)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, total_steps=total)
     generator = torch.Generator().manual_seed(seed)
     for step, rows in enumerate(_batches(len(z), batch, epochs, generator), 1):
-        loss = F.l1_loss(decoder(z[rows]), pictures[rows].float() / 255)
+        loss = F.l1_loss(decoder(z[rows]), images[rows].float() / 255)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -112,7 +110,7 @@ def learn(
 def decode(
     z: Float[Tensor, "n d"],
     numbers: Int64[Tensor, " n"],
-    pictures: UInt8[Tensor, "n 3 h w"],
+    images: UInt8[Tensor, "n 3 h w"],
     augment: IAA,
     *,
     shown: int = 8,
@@ -121,26 +119,26 @@ def decode(
     seed: int = 0,
     tick: Callable[[float], None] = lambda done: None,
 ) -> Decoded:
-    """Train a decoder on most of the pictures; decode others and synthetics drawn around them.
+    """Train a decoder on most of the images; decode others and synthetics drawn around them.
 
     ``numbers`` are the classes as ``augment`` counts them.
     """
     if len(z) < 10:
-        raise ValueError(f"a decoder needs 10 pictures or more, got {len(z)}")
+        raise ValueError(f"a decoder needs 10 images or more, got {len(z)}")
     z = z.float()
     order = torch.randperm(len(z), generator=torch.Generator().manual_seed(seed))
     held, seen = order.split([max(1, int(HELD_OUT * len(z))), len(z) - max(1, int(HELD_OUT * len(z)))])
-    decoder = learn(z[seen], pictures[seen], epochs=epochs, seed=seed, tick=tick)
+    decoder = learn(z[seen], images[seen], epochs=epochs, seed=seed, tick=tick)
     rows = apart(held, numbers, shown)
     drawn = draw(z[rows], numbers[rows], augment, copies=copies, seed=seed)
     with torch.inference_mode():
         found = torch.cat([decoder(part) for part in z[held].split(256)])
-        truth = pictures[held].float() / 255
-        mean = pictures[seen].float().mean(0) / 255
+        truth = images[held].float() / 255
+        mean = images[seen].float().mean(0) / 255
         explained = 1 - float((found - truth).square().sum() / (truth - mean).square().sum().clamp(min=1e-12))
         own, synthetic = decoder(z[rows]), decoder(drawn.flatten(0, 1)).unflatten(0, drawn.shape[:2])
     return Decoded(
-        rows, pictures[rows], _bytes(own), _bytes(synthetic), len(seen), len(held), explained, epochs
+        rows, images[rows], _bytes(own), _bytes(synthetic), len(seen), len(held), explained, epochs
     )
 
 
@@ -159,14 +157,14 @@ def load(path: Path) -> Decoded:
         with safe_open(path, "pt") as file:
             header = file.metadata() or {}
             if header.get("format") != FORMAT:
-                raise ValueError(f"{path} holds no decoded pictures: its header lacks format = {FORMAT!r}")
+                raise ValueError(f"{path} holds no decoded images: its header lacks format = {FORMAT!r}")
             tensors = {name: file.get_tensor(name) for name in TENSORS}
     except SafetensorError as error:
         raise ValueError(f"{path} is cut short or no safetensors file: {error}") from error
     return Decoded(**tensors, **json.loads(header["decoded"]))
 
 
-TENSORS = ("rows", "pictures", "reconstructions", "synthetics")
+TENSORS = ("rows", "images", "reconstructions", "synthetics")
 WORDS = ("seen", "held_out", "explained", "epochs", "ids", "names")
 
 
@@ -175,5 +173,5 @@ def _batches(size: int, batch: int, epochs: int, generator: torch.Generator) -> 
         yield from torch.randperm(size, generator=generator).split(batch)
 
 
-def _bytes(pictures: Tensor) -> Tensor:
-    return (pictures.clamp(0, 1) * 255).round().to(torch.uint8)
+def _bytes(images: Tensor) -> Tensor:
+    return (images.clamp(0, 1) * 255).round().to(torch.uint8)

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from iaa.analysis.ranking import distances, others, ranks
+from iaa.analysis.spearman import distances, others, ranks
 from iaa.method.checks import check_whole
 from iaa.method.gaussians import ClassStats
 

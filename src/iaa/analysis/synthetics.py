@@ -1,4 +1,4 @@
-"""What the synthetics of some samples are like: which real pictures are nearest to them."""
+"""What the synthetics of some samples are like: which real images are nearest to them."""
 
 from dataclasses import dataclass
 

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from iaa.analysis.borrowing import HeldOut
+from iaa.analysis.holdout import HeldOut
 
 Level = Literal["strong", "weak", "none", "unknown"]
 

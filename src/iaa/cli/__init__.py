@@ -8,19 +8,19 @@ from collections.abc import Sequence
 from iaa.errors import unknown
 
 VERBS: dict[str, str] = {
-    "train": "train a model on pictures and measure it on classes it has not seen",
+    "train": "train a model on images and measure it on classes it has not seen",
     "compare": "train a baseline and IAA over equal seeds, and test the difference",
     "ablate": "the paper's ablations and sweeps on any configuration, over equal seeds",
     "data": "check a benchmark against the paper, see what your own data holds",
     "embed": "any network over any dataset to an embeddings file; continues when killed",
     "evaluate": "score embeddings: R@K, RP, MAP@R with intervals, comparisons, worst classes",
     "analyze": "correlation, variety, similarity, mining, cost, class atlas, mislabelled samples",
-    "report": "one page about one run or several: scores, pictures found, curves, classes",
-    "search": "the pictures most like yours, and which class yours may be, or none",
-    "serve": "search in the browser: a local page and an HTTP API over a run's pictures",
+    "report": "one page about one run or several: scores, images found, curves, classes",
+    "search": "the images most like yours, and which class yours may be, or none",
+    "serve": "search in the browser: a local page and an HTTP API over a run's images",
     "export": "a run as an ONNX file that embeds alone, or as weights with a model card",
 }
-"""Verb to what it does. ``iaa.cli.<verb>`` holds ``command`` (a function, or a dict of them) or ``run``."""
+"""Verb to what it does. ``iaa.cli.cmd_VERB`` holds ``command`` (a function or a dict of them) or ``run``."""
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -52,7 +52,7 @@ def _run(verb: str, rest: list[str]) -> int:
         raise unknown("the command", verb, VERBS)
     if "" in rest:  # as a path it would be the current directory
         raise ValueError("an argument is empty: is a variable of the shell not set?")
-    module = importlib.import_module(f"iaa.cli.{verb}")
+    module = importlib.import_module(f"iaa.cli.cmd_{verb}")
     if hasattr(module, "run"):  # a verb that reads its own words
         return int(module.run(rest))
     command = module.command

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from iaa.analysis.atlas import Atlas
 from iaa.analysis.correlation import PAIRS, POWERS, Correlation
 from iaa.analysis.cost import Cost
+from iaa.analysis.covariance_spread import Variety, Weights
 from iaa.analysis.mining import Mining
-from iaa.analysis.similarity import Similarity
-from iaa.analysis.variety import Variety, Weights
-from iaa.cli.sheets import Sheet, Shown
-from iaa.presets.correlations import paper_correlations
+from iaa.analysis.pair_similarity import Similarity
+from iaa.cli.output import Sheet, Shown
+from iaa.presets.paper_correlations import paper_correlations
 
 PRINTED = 20
 """Rows of a long table that are printed."""

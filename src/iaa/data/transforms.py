@@ -11,17 +11,17 @@ import torch
 from torch import Tensor
 
 from iaa.errors import unknown
-from iaa.vision import torchvision
+from iaa.torchvision_compat import torchvision
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 NARROW = 16
-"""Of a picture longer than this many times its short side only the middle is kept, where aspect is."""
+"""Of an image longer than this many times its short side only the middle is kept, where aspect is."""
 
 
 @dataclass(frozen=True)
 class Transform:
     """Three steps: ``prepare`` is the same every time (so it can be cached), ``vary`` is a function of the
-    picture and a drawn number, and ``finish`` turns bytes into floats, normalised (for values of 0 to 255),
+    image and a drawn number, and ``finish`` turns bytes into floats, normalised (for values of 0 to 255),
     a whole batch at once.
     """
 
@@ -31,13 +31,13 @@ class Transform:
     at_least: int
     """A JPEG may be decoded at reduced scale as long as both its sides keep this many pixels."""
 
-    def __call__(self, picture: Any) -> Tensor:
-        """All three steps for one PIL picture."""
-        return self.finish(self.vary(self.prepare(as_tensor(np.array(picture))), drawn()))
+    def __call__(self, image: Any) -> Tensor:
+        """All three steps for one PIL image."""
+        return self.finish(self.vary(self.prepare(as_tensor(np.array(image))), drawn()))
 
-    def finish(self, pictures: Tensor) -> Tensor:
-        """Bytes (a picture or a batch) as normalised floats."""
-        return self.normalise(_floats(pictures.shape).copy_(pictures))
+    def finish(self, images: Tensor) -> Tensor:
+        """Bytes (an image or a batch) as normalised floats."""
+        return self.normalise(_floats(images.shape).copy_(images))
 
 
 def transform(
@@ -74,12 +74,12 @@ def transform(
     return Transform(v2.Compose([scale, v2.CenterCrop(size)]), _same, normalise, 2 * resize)
 
 
-def _middle(picture: Tensor) -> Tensor:
-    """The picture, or its middle if it is very long and narrow."""
-    height, width = picture.shape[1:]
+def _middle(image: Tensor) -> Tensor:
+    """The image, or its middle if it is very long and narrow."""
+    height, width = image.shape[1:]
     most = NARROW * min(height, width)
     top, left = max(0, height - most) // 2, max(0, width - most) // 2
-    return picture[:, top : top + most, left : left + most]
+    return image[:, top : top + most, left : left + most]
 
 
 def as_tensor(pixels: npt.NDArray[np.uint8]) -> Tensor:
@@ -100,14 +100,14 @@ def drawn() -> int:
     return int(torch.randint(2**62, ()))
 
 
-def _crop_and_flip(size: int, picture: Tensor, number: int) -> Tensor:
+def _crop_and_flip(size: int, image: Tensor, number: int) -> Tensor:
     """A crop at one of all places and a flip or none, both read off the number."""
     number, flip = divmod(number, 2)
-    number, left = divmod(number, picture.shape[2] - size + 1)
-    top = number % (picture.shape[1] - size + 1)
-    crop = picture[:, top : top + size, left : left + size]
+    number, left = divmod(number, image.shape[2] - size + 1)
+    top = number % (image.shape[1] - size + 1)
+    crop = image[:, top : top + size, left : left + size]
     return crop.flip(2) if flip else crop
 
 
-def _same(picture: Tensor, number: int) -> Tensor:
-    return picture
+def _same(image: Tensor, number: int) -> Tensor:
+    return image

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from iaa.data.dataset import Dataset, make
-from iaa.data.listing import locate, rows
+from iaa.data.file_listing import locate, rows
 from iaa.errors import unknown
 
 SIZES = {"small": 800, "medium": 1600, "large": 2400}
@@ -13,8 +13,8 @@ PROTOCOLS = ("leave-one-out", "one-gallery")
 def vehicleid(root: Path, *, size: str, protocol: str, seed: int) -> Dataset:
     """The training list and one of the predefined test lists (Section VI-A).
 
-    ``leave-one-out``: every test picture is a query against all the others, as metric-learning papers do.
-    ``one-gallery``: one picture per vehicle, drawn by ``seed``, is the gallery, as the dataset's authors do;
+    ``leave-one-out``: every test image is a query against all the others, as metric-learning papers do.
+    ``one-gallery``: one image per vehicle, drawn by ``seed``, is the gallery, as the dataset's authors do;
     ``Dataset.draw_gallery`` repeats the draw.
     """
     if size not in SIZES:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from iaa.config import Config
-from iaa.export.card import card, public_data
-from iaa.export.graph import Exportable
+from iaa.export.model_card import card, public_data
+from iaa.export.onnx_graph import Exportable
 from iaa.retrieval.embeddings import Embeddings, replace_file, write_tensors
 from iaa.retrieval.evaluation import evaluate
 

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from iaa.errors import unknown
 from iaa.method.checks import check_batch, check_number, check_options, check_whole
 from iaa.method.correction import Scale, correct, global_variance
+from iaa.method.full_covariance import Mixture, Samples, mixture
 from iaa.method.gaussians import ClassStats, estimate
 from iaa.method.neighbors import Search
-from iaa.method.ranks import combine_samples, combine_stats
-from iaa.method.samples import Mixture, Samples, mixture
+from iaa.method.rank_merge import combine_samples, combine_stats
 from iaa.method.synthesis import synthesize
 
 Covariance = Literal["diagonal", "full", "global", "identity"]

@@ -1,4 +1,4 @@
-"""Networks that turn pictures into embeddings: the paper's backbones, Lite0, any timm model, a small one."""
+"""Networks that turn images into embeddings: the paper's backbones, Lite0, any timm model, a small one."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +36,7 @@ def build(
     """The backbone called ``name`` with a fresh linear head of ``dim``, or none at all (``dim=None``).
 
     ``weights`` is a file for the backbone, or one of a whole ``Embedder``; without it ``pretrained`` fetches
-    the published ones (``convnet`` has none). ``size`` changes the size of the pictures and scales ``resize``
+    the published ones (``convnet`` has none). ``size`` changes the size of the images and scales ``resize``
     along. ``embedder.loaded`` says what was taken from which file.
     """
     backbone = _backbone(name, pool, size)

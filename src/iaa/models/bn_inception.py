@@ -35,9 +35,9 @@ _BLOCKS = {
 
 
 class BNInception(nn.Module):
-    """RGB pictures to maps of 1024 channels, 1/32 of the size; 10.3 million parameters.
+    """RGB images to maps of 1024 channels, 1/32 of the size; 10.3 million parameters.
 
-    The public weights were trained by Caffe on BGR pictures of 0..255 less their mean, so the channels are
+    The public weights were trained by Caffe on BGR images of 0..255 less their mean, so the channels are
     flipped here: give RGB in that range, less (128, 117, 104).
     """
 

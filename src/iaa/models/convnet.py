@@ -1,4 +1,4 @@
-"""A small convolutional network for pictures of 32 to 64 pixels, trained from scratch in minutes on a CPU."""
+"""A small convolutional network for images of 32 to 64 pixels, trained from scratch in minutes on a CPU."""
 
 from torch import nn
 

@@ -1,4 +1,4 @@
-"""A backbone, a pooling and a linear head: pictures in, un-normalised embeddings out."""
+"""A backbone, a pooling and a linear head: images in, un-normalised embeddings out."""
 
 from typing import Any, Literal, TypedDict
 
@@ -12,7 +12,7 @@ POOLS = ("avg", "avg+max")
 
 
 class Preprocessing(TypedDict):
-    """What the backbone expects of its pictures, RGB in [0, 1]: the keywords of the image transform."""
+    """What the backbone expects of its images, RGB in [0, 1]: the keywords of the image transform."""
 
     size: int
     resize: int
@@ -58,7 +58,7 @@ class Embedder(nn.Module):
         self.freeze_backbone(freeze_backbone)
 
     def forward(self, images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch {self.dim}"]:
-        """Un-normalised embeddings of pictures that went through a transform with ``preprocessing``."""
+        """Un-normalised embeddings of images that went through a transform with ``preprocessing``."""
         features = self.backbone(images)
         if features.ndim == 4:  # some timm models pool by themselves
             average = features.mean((2, 3))

@@ -1,4 +1,4 @@
-"""The paper's three backbones and the small one, each with what it expects of a picture."""
+"""The paper's three backbones and the small one, each with what it expects of an image."""
 
 import sys
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from iaa.models.convnet import ConvNet
 from iaa.models.download import fetching
 from iaa.models.embedder import Preprocessing
 from iaa.models.weights import State
-from iaa.vision import torchvision
+from iaa.torchvision_compat import torchvision
 
 _BN_INCEPTION_URL = "http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-239d2248.pth"
 
@@ -21,7 +21,7 @@ _BN_INCEPTION_URL = "http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-23
 def googlenet() -> Backbone:
     """GoogLeNet of torchvision without its auxiliary heads.
 
-    Its weights expect pictures in [-1, 1]. torchvision takes the usual ImageNet normalisation and converts
+    Its weights expect images in [-1, 1]. torchvision takes the usual ImageNet normalisation and converts
     inside (``transform_input``); here the preprocessing says so directly, and nothing is converted.
     """
     models = torchvision().models
@@ -58,7 +58,7 @@ def bn_inception() -> Backbone:
 
 
 def convnet() -> Backbone:
-    """The small network for small pictures, from scratch."""
+    """The small network for small images, from scratch."""
     preprocessing = Preprocessing(
         size=48,
         resize=54,
@@ -72,7 +72,7 @@ def convnet() -> Backbone:
 
 
 def _paper(*, mean: tuple[float, float, float], std: tuple[float, float, float]) -> Preprocessing:
-    """The paper's pictures: resized to 256 x 256 whatever their shape, 224 x 224 seen (Section VI-B)."""
+    """The paper's images: resized to 256 x 256 whatever their shape, 224 x 224 seen (Section VI-B)."""
     return Preprocessing(size=224, resize=256, mean=mean, std=std, interpolation="bilinear", aspect="squeeze")
 
 

@@ -11,7 +11,7 @@ from iaa.models.backbone import Backbone
 from iaa.models.download import fetching, hub
 from iaa.models.embedder import Preprocessing
 from iaa.models.weights import State, read
-from iaa.vision import torchvision
+from iaa.torchvision_compat import torchvision
 
 
 def lite0() -> Backbone:

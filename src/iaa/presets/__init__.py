@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from iaa.config import Augment, Batch, Config, Images, Network, Optimizer, load_config
-from iaa.presets.tables import Numbers, cells
+from iaa.presets.paper_tables import Numbers, cells
 
 NETWORKS = {"bn-inception": "bn_inception", "resnet50": "resnet50"}
 SMALL = ("cub", "cars")

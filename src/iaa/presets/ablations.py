@@ -5,7 +5,7 @@ from typing import Any
 
 from iaa.analysis.ablation import Arm, Study
 from iaa.errors import unknown
-from iaa.presets.tables import cells
+from iaa.presets.paper_tables import cells
 
 ALWAYS = 10**9
 """So large that no class has more samples, and a kernel of this width weighs all alike."""

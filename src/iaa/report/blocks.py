@@ -1,9 +1,9 @@
-"""What a page is made of: sections of words, tables, figures, strips of pictures and an atlas."""
+"""What a page is made of: sections of words, tables, figures, strips of images and an atlas."""
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from iaa.report.drawing import Drawing
+from iaa.report.figure_style import Drawing
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Tile:
-    """One picture: as a data URI or None, its name, and a frame: query, right, wrong or none."""
+    """One image: as a data URI or None, its name, and a frame: query, right, wrong or none."""
 
     uri: str | None
     name: str
@@ -81,7 +81,7 @@ class Strip:
 
 @dataclass(frozen=True)
 class Strips:
-    """Strips under a heading; ``small`` ones have more pictures of less size."""
+    """Strips under a heading; ``small`` ones have more images of less size."""
 
     kind: ClassVar[str] = "strips"
     title: str

@@ -1,8 +1,8 @@
 """Every figure: results in, a ``Drawing`` out, written to a file where a path is given."""
 
-from iaa.report.charts import ablation, cost, losses, mining, tsne, validation
-from iaa.report.distributions import correlation, similarity, variety, weights
-from iaa.report.drawing import Drawing
+from iaa.report.class_figures import correlation, similarity, variety, weights
+from iaa.report.figure_style import Drawing
+from iaa.report.training_figures import ablation, cost, losses, mining, tsne, validation
 
 __all__ = [
     "Drawing",

@@ -3,18 +3,18 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from iaa.analysis.answers import Answers
 from iaa.analysis.atlas import Atlas
 from iaa.analysis.correlation import Correlation
 from iaa.analysis.cost import Cost
+from iaa.analysis.covariance_spread import Variety, Weights
 from iaa.analysis.decoder import Decoded
+from iaa.analysis.example_queries import Answers
 from iaa.analysis.mining import Mining
+from iaa.analysis.pair_similarity import Similarity
 from iaa.analysis.projection import Projection
-from iaa.analysis.similarity import Similarity
 from iaa.analysis.synthetics import Surroundings
-from iaa.analysis.variety import Variety, Weights
-from iaa.report.pictures import Pictures
-from iaa.report.runs import Run
+from iaa.report.run_files import Run
+from iaa.report.thumbnails import Thumbnails
 from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.significance import Difference
 
@@ -39,7 +39,7 @@ class Findings:
     run: Run
     data: Embeddings
     """Of the first test part: scores, queries and pairs are of these."""
-    pictures: Pictures
+    images: Thumbnails
     classes: Embeddings
     """What class statistics are taken from: those of training, where they can be had."""
     split: str = "test"

@@ -11,7 +11,7 @@ from typing import Any
 from iaa.errors import need
 from iaa.report import sections
 from iaa.report.blocks import Page
-from iaa.report.drawing import Drawing
+from iaa.report.figure_style import Drawing
 from iaa.report.findings import Findings
 
 SECTIONS = (

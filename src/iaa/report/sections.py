@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from iaa.report import classes, figures, strips
+from iaa.report import class_atlas, figures, strips
 from iaa.report.blocks import Block, Cell, Figures, Section, Table, Words
 from iaa.report.findings import Findings
 from iaa.report.tables import score_tables, what_was_run
@@ -121,7 +121,7 @@ def space(every: Sequence[Findings]) -> Section | None:
 
 
 def synthetics(every: Sequence[Findings]) -> Section | None:
-    """What synthetics are like in pictures (Fig. 15)."""
+    """What synthetics are like in images (Fig. 15)."""
     blocks: list[Block] = []
     for one in every:
         for found in (strips.decoded(one), strips.real_neighbours(one)):
@@ -135,7 +135,7 @@ def atlas(every: Sequence[Findings]) -> Section | None:
     """All classes, sortable and searchable; labels worth a look."""
     blocks: list[Block] = []
     for one in every:
-        found, doubtful = classes.atlas(one), classes.suspects(one)
+        found, doubtful = class_atlas.atlas(one), class_atlas.suspects(one)
         blocks += [block for block in (found, doubtful) if block is not None]
     lead = f"All of {_whose(every)}: how each varies, from whom it borrows, how well it is found."
     return Section("classes", "Classes", lead, blocks) if blocks else None

@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from iaa.retrieval.cosine import GRID, Points
 from iaa.retrieval.positives import Positives
-from iaa.retrieval.similarity import GRID, Points
 from iaa.retrieval.tiles import GROUP, SIDE, Tile, each_tile
 
 _CHUNK = 2**18  # candidates handled at once

@@ -24,7 +24,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from iaa.errors import unknown
-from iaa.retrieval.inputs import as_labels, as_vectors
+from iaa.retrieval.input_checks import as_labels, as_vectors
 
 FORMAT = "iaa-embeddings-1"
 SPLITS = ("train", "val", "test")

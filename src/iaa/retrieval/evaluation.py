@@ -88,7 +88,7 @@ def draw_galleries(
     seed: int = 0,
     tick: Callable[[float], None] = _silent,
 ) -> dict[str, dict[str, float]]:
-    """VehicleID's protocol: a random picture per class is the gallery, the rest ask; mean and spread."""
+    """VehicleID's protocol: a random image per class is the gallery, the rest ask; mean and spread."""
     rows = _rows(data, split)
     generator = torch.Generator().manual_seed(seed)
     means: dict[str, list[float]] = {}
@@ -101,7 +101,7 @@ def draw_galleries(
         asks, answers = shuffled[~chosen].sort().values, shuffled[chosen].sort().values
         if not len(asks):
             raise ValueError(
-                "every class has a single picture: the gallery takes them all and no query is left"
+                "every class has a single image: the gallery takes them all and no query is left"
             )
         found = _evaluate(data, asks, answers, ks, distance, None, _silent)
         tick((draw + 1) / draws)

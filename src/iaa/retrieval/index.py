@@ -7,9 +7,9 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from iaa.errors import need, unknown
-from iaa.retrieval.inputs import as_vectors
+from iaa.retrieval.cosine import points
+from iaa.retrieval.input_checks import as_vectors
 from iaa.retrieval.knn import Neighbors, knn
-from iaa.retrieval.similarity import points
 
 KINDS = ("flat", "hnsw", "ivf")
 _ROWS = 65536

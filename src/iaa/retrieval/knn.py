@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from iaa.retrieval.inputs import as_vectors
-from iaa.retrieval.rows import full_rows, parts_of
-from iaa.retrieval.similarity import GRID, Points, full_precision, points
+from iaa.retrieval.cosine import GRID, Points, full_precision, points
+from iaa.retrieval.full_sort import full_rows, parts_of
+from iaa.retrieval.input_checks import as_vectors
 
 BUDGET = 256 * 2**20
 """Bytes that a search may use besides the vectors themselves."""

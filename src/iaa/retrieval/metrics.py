@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
+from iaa.retrieval.cosine import Points, full_precision, points
 from iaa.retrieval.counting import Counter
-from iaa.retrieval.inputs import as_labels, as_vectors, check_sets
+from iaa.retrieval.full_sort import full_rows, parts_of
+from iaa.retrieval.input_checks import as_labels, as_vectors, check_sets
 from iaa.retrieval.positives import Positives, same_label
-from iaa.retrieval.rows import full_rows, parts_of
-from iaa.retrieval.similarity import Points, full_precision, points
 
 BUDGET = 256 * 2**20
 """Bytes that scoring may use besides the embeddings themselves."""

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
-from iaa.retrieval.cores import on_every_core
-from iaa.retrieval.similarity import GRID, Points
+from iaa.retrieval.cosine import GRID, Points
+from iaa.retrieval.threads import on_every_core
 
 _LARGE = 24  # positives from which on a product per class is quicker than pairs
 _SHIFT = 36  # room for a similarity on the grid below the query's number

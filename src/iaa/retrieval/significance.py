@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from iaa.retrieval.cores import on_every_core
+from iaa.retrieval.threads import on_every_core
 
 DRAWS = 2000
 

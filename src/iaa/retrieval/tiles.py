@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from iaa.retrieval.cores import on_every_core
-from iaa.retrieval.similarity import Points
+from iaa.retrieval.cosine import Points
+from iaa.retrieval.threads import on_every_core
 
 GROUP = 32
 """Similarities looked at together through their maximum; tiles are filled up to whole groups with -inf."""

@@ -13,13 +13,13 @@ from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
 from iaa import __version__
-from iaa.serve.guard import Guard
+from iaa.serve.middleware import Guard
 from iaa.serve.routes import add_routes
 from iaa.serve.service import Service
 
 PAGE = Path(__file__).parent / "page"
 DESCRIPTION = (
-    "Search pictures by example. Every refusal is JSON with one sentence under error. "
+    "Search images by example. Every refusal is JSON with one sentence under error. "
     "Similarity is the cosine of two embeddings."
 )
 _log = logging.getLogger("iaa.serve")
@@ -83,7 +83,7 @@ def _errors(app: FastAPI) -> None:
         where = " ".join(str(part) for part in first["loc"][1:]) or "the request"
         reason = first["msg"].lower().removeprefix("value error, ")
         if "uploadfile" in reason:
-            reason = "must be a file, as in `curl -F picture=@photo.jpg`"
+            reason = "must be a file, as in `curl -F image=@photo.jpg`"
         return JSONResponse({"error": f"{where}: {reason}"}, 422)
 
     @app.exception_handler(Exception)

@@ -10,16 +10,16 @@ class Error(BaseModel):
 
 
 class Shown(BaseModel):
-    """A picture of the gallery."""
+    """An image of the gallery."""
 
     id: int = Field(description="Its place in the gallery, as long as the server runs.")
     label: str = Field(description="Its class.")
     name: str = Field(description="Its path below the gallery's folder.")
-    picture: str | None = Field(description="Where to fetch it; null if its file is not here.")
+    image: str | None = Field(description="Where to fetch it; null if its file is not here.")
 
 
 class Hit(Shown):
-    """A picture that was found."""
+    """An image that was found."""
 
     similarity: float = Field(description="Cosine similarity to the query, at most 1.")
 
@@ -43,17 +43,17 @@ class Likely(BaseModel):
 class Found(BaseModel):
     """What is most similar, nearest first."""
 
-    query: Shown | None = Field(default=None, description="The gallery picture that asked.")
+    query: Shown | None = Field(default=None, description="The gallery image that asked.")
     results: list[Hit]
     likely: Likely | None = Field(
         default=None, description="Of an upload; null until the server has learnt its classes."
     )
-    total: int = Field(description="Pictures that were searched.")
+    total: int = Field(description="Images that were searched.")
     milliseconds: float = Field(description="From the whole upload to this answer.")
 
 
 class Listed(BaseModel):
-    """Pictures to begin with."""
+    """Images to begin with."""
 
     results: list[Shown]
     total: int
@@ -70,7 +70,7 @@ class ClassEntry(BaseModel):
     """A class and its size."""
 
     label: str
-    pictures: int
+    images: int
 
 
 class Classes(BaseModel):
@@ -98,12 +98,12 @@ class ClassAbout(BaseModel):
     """How a class varies."""
 
     label: str
-    pictures: int
+    images: int
     spread: float | None = Field(
-        default=None, description="Its total variance beside that of the average class; null for one picture."
+        default=None, description="Its total variance beside that of the average class; null for one image."
     )
     directions: float | None = Field(
-        default=None, description="How many directions it varies in (effective rank); null for one picture."
+        default=None, description="How many directions it varies in (effective rank); null for one image."
     )
     borrowed: float | None = Field(
         default=None, description="Share of its corrected variance that other classes lend (Eq. 16)."
@@ -111,14 +111,14 @@ class ClassAbout(BaseModel):
     lenders: list[Lender] = []
     similar: list[NearClass] = []
     examples: list[Hit] = Field(
-        description="Its pictures from the most to the least typical, by similarity to the class's mean."
+        description="Its images from the most to the least typical, by similarity to the class's mean."
     )
 
 
 class GallerySize(BaseModel):
     """What is searched."""
 
-    pictures: int
+    images: int
     classes: int
     dim: int
 
@@ -139,9 +139,9 @@ class Health(BaseModel):
     version: str
     run: str
     model: str
-    takes_pictures: bool
+    takes_images: bool
     gallery: GallerySize
     limits: Limits
-    waiting: int = Field(description="Pictures that wait for the network.")
+    waiting: int = Field(description="Images that wait for the network.")
     batches: int
     embedded: int

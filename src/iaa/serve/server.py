@@ -10,7 +10,7 @@ from typing import Any
 
 import uvicorn
 
-from iaa.serve.patience import protocol
+from iaa.serve.http_protocol import protocol
 
 CONNECTIONS = 512
 """Open at one time; a page has six, a phone's as well."""

@@ -1,4 +1,4 @@
-"""What the routes do: embed an upload in a batch with others, search the gallery, shrink its pictures."""
+"""What the routes do: embed an upload in a batch with others, search the gallery, shrink its images."""
 
 import asyncio
 import functools
@@ -10,26 +10,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from iaa.data.decode import UnreadablePicture
-from iaa.data.images import transform
-from iaa.extraction import embed_batches
+from iaa.data.image_dataset import transform
+from iaa.data.image_io import UnreadableImage
+from iaa.embed import embed_batches
+from iaa.gallery.gallery import Gallery
+from iaa.inference import Model
 from iaa.retrieval.index import Index
-from iaa.search.gallery import Gallery
-from iaa.search.model import Model
+from iaa.serve.background import Insights
 from iaa.serve.batching import Batcher, Overloaded
-from iaa.serve.catalogue import Catalogue
-from iaa.serve.guard import Refused
-from iaa.serve.insights import Insights
-from iaa.serve.limits import Limits
-from iaa.serve.pictures import SIDES, prepare_upload, shrink
+from iaa.serve.class_views import Catalogue
+from iaa.serve.images import SIDES, prepare_upload, shrink
+from iaa.serve.middleware import Refused
+from iaa.serve.request_limits import Limits
 from iaa.serve.schemas import Candidate, ClassAbout, Hit, Likely
 
 KEPT = 1024
-"""Pictures of the gallery that are kept as they were sent."""
+"""Images of the gallery that are kept as they were sent."""
 
 
 class Service:
-    """One model and one gallery; threads read pictures and search, one thread runs the network."""
+    """One model and one gallery; threads read images and search, one thread runs the network."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Service:
         )
 
     @property
-    def takes_pictures(self) -> bool:
+    def takes_images(self) -> bool:
         """Whether uploads can be embedded at all."""
         return self._step is not None
 
@@ -71,9 +71,9 @@ class Service:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     async def embed(self, content: bytes) -> Tensor:
-        """The embedding of an uploaded picture."""
+        """The embedding of an uploaded image."""
         if self._step is None:
-            raise Refused(422, f"this model takes no pictures: {self.model.no_pictures}")
+            raise Refused(422, f"this model takes no images: {self.model.no_images}")
         pixels = self.limits.pixels
         prepared = await self._aside(prepare_upload, content, self._step, pixels=pixels)
         try:
@@ -85,7 +85,7 @@ class Service:
     async def search(
         self, query: Tensor, *, top: int, label: str | None, exclude: int = -1
     ) -> tuple[list[Hit], int]:
-        """The most similar pictures, and how many were searched."""
+        """The most similar images, and how many were searched."""
         within = self.catalogue.rows(label)
         find = functools.partial(self.gallery.search, top=top, exclude=[exclude], within=within)
         (hits,) = await self._aside(find, query[None], index=self._index if within is None else None)
@@ -105,13 +105,13 @@ class Service:
         about: ClassAbout = await self._aside(self.catalogue.about, label, self.insights)
         return about
 
-    async def picture(self, row: int, side: int) -> tuple[bytes, str]:
-        """A picture of the gallery, no larger than asked for, in one of a few sizes."""
+    async def image(self, row: int, side: int) -> tuple[bytes, str]:
+        """An image of the gallery, no larger than asked for, in one of a few sizes."""
         side = max((one for one in SIDES if one <= side), default=SIDES[0])
         try:
             return await self._aside(self._shrunk, self.catalogue.row(row), side)  # type: ignore[no-any-return]
-        except UnreadablePicture as error:
-            raise Refused(404, f"picture {row} of the gallery cannot be read: {error.reason}") from error
+        except UnreadableImage as error:
+            raise Refused(404, f"image {row} of the gallery cannot be read: {error.reason}") from error
 
     async def _aside(self, work: Callable[..., Any], *given: Any, **options: Any) -> Any:
         """Work in a thread, so that the server answers others meanwhile."""
@@ -120,9 +120,9 @@ class Service:
         )
 
     def _shrink(self, row: int, side: int) -> tuple[bytes, str]:
-        found = self.gallery.picture(row)
+        found = self.gallery.image(row)
         if found is None:
-            raise Refused(404, f"the file of picture {row} is not here any more")
+            raise Refused(404, f"the file of image {row} is not here any more")
         return shrink(found, side)
 
     def _run(self, prepared: list[Tensor]) -> list[Tensor]:

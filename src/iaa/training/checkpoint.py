@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from iaa.training.assembly import Task
 from iaa.training.runs import write
+from iaa.training.setup import Task
 
 FORMAT = "iaa-checkpoint-1"
 FILE = "checkpoint.safetensors"

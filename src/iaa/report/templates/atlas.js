@@ -31,7 +31,7 @@
     let order = rows.map((_, place) => place);
     let by = null, down = false, shown = STEP;
 
-    const picture = (place, label) => {
+    const image = (place, label) => {
       const made = node("span", undefined, "pic");
       made.style.backgroundPosition = `-${(place % across) * side}px -${Math.floor(place / across) * side}px`;
       made.setAttribute("role", "img");
@@ -44,19 +44,19 @@
       const made = node(column === 0 ? "th" : "td", undefined, kind);
       if (kind === "text") {
         made.scope = "row";
-        if (examples[place] >= 0) made.append(picture(examples[place], ""));
+        if (examples[place] >= 0) made.append(image(examples[place], ""));
         made.append(node("span", value, "name"));
       } else if (kind === "lenders") {
         made.append(...value.map(([other, share]) => {
           const words = `${(100 * share).toFixed(0)} %`;
           const lender = node("span", undefined, "lender");
           lender.title = `${rows[other][0]}: ${words}`;
-          if (examples[other] >= 0) lender.append(picture(examples[other], rows[other][0]), words);
+          if (examples[other] >= 0) lender.append(image(examples[other], rows[other][0]), words);
           else lender.append(`${rows[other][0]} ${words}`);
           return lender;
         }));
-      } else if (kind === "pictures") {
-        made.append(...value.map((at) => picture(at, `far out in ${rows[place][0]}`)));
+      } else if (kind === "images") {
+        made.append(...value.map((at) => image(at, `far out in ${rows[place][0]}`)));
       } else {
         made.textContent = number(value, kind);
       }
@@ -95,7 +95,7 @@
     columns.forEach(([name, kind, meaning], column) => {
       const made = node("th", undefined, kind);
       made.scope = "col";
-      if (kind === "lenders" || kind === "pictures") {
+      if (kind === "lenders" || kind === "images") {
         made.append(node("span", name));
         made.title = meaning;
       } else {

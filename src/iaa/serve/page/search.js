@@ -1,6 +1,6 @@
-// The search page. What is shown is a function of the address, save for an uploaded picture, which is kept
+// The search page. What is shown is a function of the address, save for an uploaded image, which is kept
 // in memory: so Back, Forward, reload and bookmarks do what they should.
-import { element, number, pictureButton } from "./parts.js";
+import { element, number, imageButton } from "./parts.js";
 import { showClass } from "./variation.js";
 
 const $ = (id) => document.getElementById(id);
@@ -77,7 +77,7 @@ function search(now, signal) {
   const file = uploads.get(now.upload);
   if (file) {
     const body = new FormData();
-    body.append("picture", file);
+    body.append("image", file);
     for (const [key, value] of Object.entries(wanted)) body.append(key, value);
     return ask("/api/search", { method: "POST", body, signal });
   }
@@ -98,8 +98,8 @@ function showQuery(now) {
   $("caption").textContent = "";
   if (file) {
     preview.src = URL.createObjectURL(file);
-    preview.alt = `Your picture ${file.name}`;
-    $("caption").append(file.name || "Pasted picture", element("small", {}, "your picture"));
+    preview.alt = `Your image ${file.name}`;
+    $("caption").append(file.name || "Pasted image", element("small", {}, "your image"));
   } else {
     preview.hidden = true;
     preview.removeAttribute("src");
@@ -109,15 +109,15 @@ function showQuery(now) {
 function showFound(now, found) {
   if (found.query) {
     $("caption").replaceChildren(classButton(found.query.label), element("small", {}, found.query.name));
-    $("preview").alt = "The gallery picture searched from";
-    if (found.query.picture) $("preview").src = `${found.query.picture}&side=640`;
-    $("preview").hidden = !found.query.picture;
+    $("preview").alt = "The gallery image searched from";
+    if (found.query.image) $("preview").src = `${found.query.image}&side=640`;
+    $("preview").hidden = !found.query.image;
   }
   const asked = found.milliseconds !== undefined;
   const where = now.only ? ` in ${now.only}` : "";
-  $("heading").textContent = asked ? `Most similar${where}` : now.only ? now.only : "Start from any picture";
+  $("heading").textContent = asked ? `Most similar${where}` : now.only ? now.only : "Start from any image";
   const count = found.results.length;
-  const words = `${number(count)} of ${number(found.total)} pictures`;
+  const words = `${number(count)} of ${number(found.total)} images`;
   $("status").textContent = asked ? `${words}, ${found.milliseconds.toFixed(0)} ms` : words;
   showGuess(found.likely);
   const own = found.query?.label;
@@ -145,22 +145,22 @@ function openClass(label) {
 }
 
 function tile(one, own) {
-  const picture = pictureButton(one, `Search from ${one.name}`);
-  picture.addEventListener("click", () => go({ id: String(one.id), upload: null, class: null }).then(() => scrollTo({ top: 0 })));
+  const image = imageButton(one, `Search from ${one.name}`);
+  image.addEventListener("click", () => go({ id: String(one.id), upload: null, class: null }).then(() => scrollTo({ top: 0 })));
   const about = element("div", { class: "about" }, classButton(one.label));
   if (one.similarity !== undefined && one.similarity !== null) {
     const meter = element("span", { class: "meter", "aria-hidden": "true" }, element("i", {}));
     meter.firstChild.style.setProperty("--share", Math.max(0, one.similarity));
     about.append(meter, element("span", { class: "likeness", title: "cosine similarity" }, one.similarity.toFixed(2)));
   }
-  return element("li", { class: one.label === own ? "tile same" : "tile" }, picture, about);
+  return element("li", { class: one.label === own ? "tile same" : "tile" }, image, about);
 }
 
 function take(file) {
   if (!file) return;
-  if (!file.type.startsWith("image/")) return tell(`${file.name || "That"} is not a picture.`);
+  if (!file.type.startsWith("image/")) return tell(`${file.name || "That"} is not an image.`);
   if (facts.limits && file.size > facts.limits.upload_bytes)
-    return tell(`${file.name || "The picture"} has ${(file.size / 2 ** 20).toFixed(0)} MB; at most ${(facts.limits.upload_bytes / 2 ** 20).toFixed(0)} MB are taken.`);
+    return tell(`${file.name || "The image"} has ${(file.size / 2 ** 20).toFixed(0)} MB; at most ${(facts.limits.upload_bytes / 2 ** 20).toFixed(0)} MB are taken.`);
   const key = String(uploads.size + 1);
   uploads.set(key, file);
   go({ upload: key, id: null, class: null });
@@ -176,7 +176,7 @@ async function suggest() {
   suggesting = new AbortController();
   try {
     const { classes } = await ask(`/api/classes?${new URLSearchParams({ find: $("only").value.trim(), limit: 30 })}`, { signal: suggesting.signal });
-    $("names").replaceChildren(...classes.map((one) => element("option", { value: one.label }, `${one.pictures} pictures`)));
+    $("names").replaceChildren(...classes.map((one) => element("option", { value: one.label }, `${one.images} images`)));
     return classes;
   } catch {
     return [];
@@ -195,7 +195,7 @@ async function filter() {
 }
 
 function move(key) {
-  const tiles = [...document.querySelectorAll("#grid .picture")];
+  const tiles = [...document.querySelectorAll("#grid .image")];
   if (!tiles.length) return;
   const at = tiles.indexOf(document.activeElement);
   const columns = getComputedStyle($("grid")).gridTemplateColumns.split(" ").length;
@@ -237,8 +237,8 @@ ask("/api/health").then((answer) => {
   facts = answer;
   $("run").textContent = answer.run;
   document.title = `${answer.run} · search`;
-  $("facts").textContent = `${number(answer.gallery.pictures)} pictures · ${number(answer.gallery.classes)} classes · ${answer.model}`;
-  if (!answer.takes_pictures) {
+  $("facts").textContent = `${number(answer.gallery.images)} images · ${number(answer.gallery.classes)} classes · ${answer.model}`;
+  if (!answer.takes_images) {
     $("drop").hidden = true;
     document.querySelector(".query").classList.add("bare");
   }

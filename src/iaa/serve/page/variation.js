@@ -1,5 +1,5 @@
 // What a class looks like and how it varies.
-import { element, number, percent, pictureButton } from "./parts.js";
+import { element, number, percent, imageButton } from "./parts.js";
 
 export function showClass(place, about, act) {
   place.hidden = !about;
@@ -31,7 +31,7 @@ export function showClass(place, about, act) {
 }
 
 function numbers(about) {
-  const rows = [["pictures", number(about.pictures)]];
+  const rows = [["images", number(about.images)]];
   if (about.spread !== null) rows.push(["variation", `${about.spread.toFixed(1)} × the average`]);
   if (about.directions !== null) rows.push(["directions it varies in", `about ${about.directions.toFixed(1)}`]);
   if (about.borrowed !== null) rows.push(["borrowed from other classes", percent(about.borrowed)]);
@@ -40,9 +40,9 @@ function numbers(about) {
 
 function strip(about, act) {
   const items = about.examples.map((one) => {
-    const picture = pictureButton(one, `Search from ${one.name} (${one.similarity.toFixed(2)} to its class)`);
-    picture.addEventListener("click", () => act.search(String(one.id)));
-    return element("li", {}, picture);
+    const image = imageButton(one, `Search from ${one.name} (${one.similarity.toFixed(2)} to its class)`);
+    image.addEventListener("click", () => act.search(String(one.id)));
+    return element("li", {}, image);
   });
   const box = element("div", { class: "examples" }, element("ul", { class: "strip" }, ...items));
   if (items.length > 1) box.append(element("div", { class: "ends" }, element("span", {}, "most typical"), element("span", {}, "least typical")));

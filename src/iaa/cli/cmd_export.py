@@ -1,0 +1,57 @@
+"""``iaa export``: a finished run as an ONNX file that embeds alone, or as weights with a model card."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+
+from iaa.errors import need
+from iaa.export.export_run import export_onnx, export_safetensors
+from iaa.inference import load
+
+
+def command(
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    to: Literal["onnx", "safetensors"] = "onnx",
+    out: Path | None = None,
+    vectors: bool = False,
+) -> int:
+    """Export a finished run for use elsewhere.
+
+    To onnx: one file that needs nothing of this package. Pixels go in as bytes, resized and cropped as its
+    metadata says and normalised inside; embeddings come out, any number at once. It is run with onnxruntime
+    before it is kept, and refused if it says anything else than PyTorch does.
+
+    To safetensors: a folder with weights, configuration and a model card, for `iaa.load(FOLDER)`.
+
+    Args:
+        run: The run directory.
+        to: What to write.
+        out: The file or folder to write; without it, model.onnx or safetensors/ in the run directory.
+        vectors: Of a head trained on vectors only the head, even if the network before it is known.
+    """
+    console = Console(stderr=True)
+    if to == "safetensors":
+        if vectors:
+            raise ValueError("--vectors belongs to onnx: safetensors always holds what was trained")
+        if out is not None and out.suffix in (".safetensors", ".onnx"):
+            raise ValueError(f"--out must name a folder for safetensors, got {out}")
+        with console.status("measuring intervals"):
+            files = export_safetensors(load(run, device="cpu"), out or run / "safetensors")
+        print(f"wrote {files[0].parent}: " + ", ".join(file.name for file in files))
+        return 0
+    target = out or run / "model.onnx"
+    if target.suffix != ".onnx":
+        raise ValueError(f"--out must name a .onnx file, got {target}")
+    if target.is_dir():
+        raise ValueError(f"--out must name a .onnx file, got the folder {target}")
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        need(package, extra="export")
+    with console.status("exporting"):
+        model = load(run, device="cpu")
+        found = export_onnx(model, target, vectors=vectors)
+    size = target.stat().st_size / 2**20
+    print(f"wrote {target}: {size:.1f} MB, {model.dim} numbers per embedding, any batch size")
+    print(f"checked with onnxruntime against PyTorch: {found}")
+    return 0

@@ -1,0 +1,45 @@
+"""A network named on the command line: a backbone with published or given weights, or that of a run."""
+
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+from iaa.inference import load
+from iaa.models import Embedder, build
+from iaa.training.finalize import MODEL
+
+UNTOUCHED: dict[str, Any] = {"dim": None, "weights": None, "pretrained": True, "pool": "avg", "size": None}
+"""Options as they are when nobody gives them."""
+
+
+def open_network(name: str, options: dict[str, Any]) -> tuple[Embedder, str, str]:
+    """The network, what its backbone is called, and where its weights came from."""
+    if Path(name).expanduser().is_dir():
+        return _of_run(Path(name).expanduser(), options)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*entries taken", UserWarning)  # said below, in one line
+        network = build(name, **options)
+    loaded = network.loaded
+    source = "random" if loaded is None else loaded.source
+    notes = []
+    if loaded is None:
+        notes.append(f"the weights of {name} are random: --weights FILE gives others")
+    elif loaded.missing or loaded.unexpected:
+        notes.append(str(loaded))
+    if options["dim"] is not None and (loaded is None or loaded.taken <= len(network.backbone.state_dict())):
+        notes.append(f"the head of {network.dim} is random: without --dim the bare features come out")
+        source += ", random head"
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+    return network, name, source
+
+
+def _of_run(folder: Path, options: dict[str, Any]) -> tuple[Embedder, str, str]:
+    for option, value in UNTOUCHED.items():
+        if options[option] != value:
+            raise ValueError(f"--{option} is that of the run {folder}: leave it out")
+    model = load(folder, device="cpu")
+    if model.network is None:
+        raise ValueError(f"{folder} embeds vectors, not images: {model.no_images}")
+    return model.network, model.network.name, str((folder / MODEL).absolute())

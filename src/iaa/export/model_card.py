@@ -1,0 +1,140 @@
+"""The model card: what the model is for, what it was trained on, how good it is, how to load it."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from iaa.config import Config
+from iaa.export.onnx_graph import Exportable
+
+Summaries = Mapping[str, Mapping[str, Mapping[str, Any]]]
+"""Of every test part, of every metric: value, over_queries and over_classes."""
+
+
+def card(
+    config: Config,
+    what: Exportable,
+    *,
+    name: str,
+    metrics: Mapping[str, Any],
+    summaries: Summaries,
+    surroundings: Mapping[str, Any],
+) -> str:
+    """The whole card as Markdown, with the header that model hubs read."""
+    parts = [
+        _header(config),
+        f"# {name}",
+        "An embedding model for retrieval: what belongs together lies close by cosine similarity, also in "
+        f"classes that were never trained on.\n\nNetwork: {_described(what)}.",
+        "## Data",
+        _data(config, metrics),
+        "## Recipe",
+        _recipe(config, metrics, surroundings),
+        "## Numbers",
+        _numbers(metrics, summaries),
+        "## Load",
+        _load(what),
+        "## Input",
+        "`iaa.load` prepares images by itself; for use elsewhere:\n\n```json\n"
+        + json.dumps(what.input_of_network())
+        + "\n```",
+        "## Limits",
+        "The numbers are those of the data above. On images of another kind measure first: "
+        "`iaa embed` and `iaa evaluate` take minutes. Similarity says what looks alike to the model, "
+        "not that two things are the same.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def public_data(data: str) -> str:
+    """The name of the data without the folders of the machine it lay on."""
+    kind, colon, place = data.partition(":")
+    return f"{kind}:{Path(place).name}" if colon else data
+
+
+def _header(config: Config) -> str:
+    kind = "feature-extraction" if config.data.startswith("embeddings:") else "image-feature-extraction"
+    tags = "\n".join(f"- {tag}" for tag in ("metric-learning", "image-retrieval", "safetensors", "iaa"))
+    return f"---\nlibrary_name: iaa\npipeline_tag: {kind}\ntags:\n{tags}\n---"
+
+
+def _data(config: Config, metrics: Mapping[str, Any]) -> str:
+    train = metrics["train"]
+    split = config.split
+    size = f"{train['samples']:,} samples of {train['classes']:,} classes"
+    words = [f"`{public_data(config.data)}`: trained on {size}"]
+    if split.per_class is not None:
+        words.append(f"at most {split.per_class} of each")
+    if split.val_classes:
+        words.append(f"{split.val_classes:.0%} of the training classes held out to choose the epoch by")
+    shared = train.get("tested_as_well")
+    some = f"{shared:,} of the test classes below were trained on as well."
+    return f"{', '.join(words)}. {some if shared else 'The test classes below share none with training.'}"
+
+
+def _recipe(config: Config, metrics: Mapping[str, Any], surroundings: Mapping[str, Any]) -> str:
+    augment = config.augment
+    method = (
+        "none (baseline)"
+        if not augment.copies
+        else f"IAA: {augment.copies} synthetics a sample, strength {augment.strength:g}, "
+        f"{augment.covariance} covariance, neighbour correction {'on' if augment.correction else 'off'}"
+    )
+    versions = surroundings.get("versions", {})
+    optimizer = config.optimizer
+    rows = {
+        "network": config.model if not config.data.startswith("embeddings:") else "head on vectors",
+        "loss": " ".join([config.loss, *(f"{key}={value:g}" for key, value in config.loss_options.items())]),
+        "augmentation": method,
+        "batch": f"{config.batch.classes} classes, {config.batch.per_class} of each",
+        "optimiser": f"{optimizer.name}, rate {optimizer.lr:g} (head x {optimizer.head_factor:g}), "
+        f"weight decay {optimizer.weight_decay:g}, {optimizer.schedule}",
+        "epochs": f"{config.epochs} (these weights: epoch {metrics['epoch'] + 1}, the {_chosen(metrics)})",
+        "precision and seed": f"{config.precision}, {config.seed}",
+        "training time": f"{metrics['training_seconds'] / 60:.1f} minutes",
+        "made with": f"iaa {versions.get('iaa')}, torch {versions.get('torch')}, "
+        f"commit {surroundings.get('commit')}",
+    }
+    lines = ["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in rows.items())]
+    return "\n".join(lines) + "\n\nEvery option is in `config.json`."
+
+
+def _numbers(metrics: Mapping[str, Any], summaries: Summaries) -> str:
+    text = [
+        "Percent, with 95 % bootstrap intervals over queries and over whole classes "
+        "(the honest one for classes that are new)."
+    ]
+    for part, summary in summaries.items():
+        lines = [f"| {part} | value | over queries | over classes |", "|---|---:|---:|---:|"]
+        for metric, found in summary.items():
+            spans = [
+                f"{low:.1f} – {high:.1f}" for low, high in (found["over_queries"], found["over_classes"])
+            ]
+            lines.append(f"| {metric} | {found['value']:.1f} | {spans[0]} | {spans[1]} |")
+        text.append("\n".join(lines))
+    table = metrics["table"]
+    if len(table) > 1:
+        part = next(iter(metrics["test"]))
+        names = list(metrics["test"][part])
+        lines = [f"| beside it ({part}) | " + " | ".join(names) + " |", "|---|" + "---:|" * len(names)]
+        for row, scores in table.items():
+            lines.append(f"| {row} | " + " | ".join(f"{scores[part][name]:.1f}" for name in names) + " |")
+        text.append("\n".join(lines))
+    return "\n\n".join(text)
+
+
+def _load(what: Exportable) -> str:
+    inputs = "vectors" if what.preprocessing is None else '["photo.jpg"]'
+    code = f'import iaa\n\nmodel = iaa.load("FOLDER")  # the folder of this file\nz = model.embed({inputs})'
+    note = "`model.safetensors` holds the weights alone and runs no code when it is read."
+    return f"```python\n{code}\n```\n\n{note}"
+
+
+def _chosen(metrics: Mapping[str, Any]) -> str:
+    return "best on held-out classes" if metrics["select"] == "best" else "last"
+
+
+def _described(what: Exportable) -> str:
+    text: str = what.network.describe()  # type: ignore[operator]
+    return text

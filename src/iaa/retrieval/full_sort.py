@@ -1,0 +1,31 @@
+"""Whole rows of similarities, sorted exactly: for what the quick ways cannot tell, and for huge classes."""
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+from iaa.retrieval.cosine import Points
+
+_BLOCK = 4096
+
+
+def full_rows(
+    query: Points, gallery: Points, rows: Int64[Tensor, " b"]
+) -> tuple[Int64[Tensor, "b n"], Int64[Tensor, "b n"]]:
+    """Key and gallery index of everything, nearest first, ties by the lower index; never self."""
+    key = torch.cat([query.keys(rows, gallery, part) for part in _parts(gallery)], 1)
+    if query is gallery:
+        key[torch.arange(len(rows), device=key.device), rows] = torch.iinfo(torch.int64).min
+    key, order = key.sort(dim=1, descending=True, stable=True)
+    last = -1 if query is gallery else None
+    return key[:, :last], order[:, :last]
+
+
+def parts_of(rows: Int64[Tensor, " q"], gallery: Points, budget: int) -> list[Tensor]:
+    """As many rows at once as fit into the budget: keys, order, and the sort's own copies of both."""
+    return list(rows.split(max(1, budget // (48 * len(gallery))))) if len(rows) else []
+
+
+def _parts(gallery: Points) -> tuple[Tensor, ...]:
+    parts: tuple[Tensor, ...] = torch.arange(len(gallery), device=gallery.device).split(_BLOCK)
+    return parts

@@ -1,1 +1,0 @@
-"""What a trained run is for: embed new pictures with it, and find the most similar ones of a gallery."""
