@@ -33,7 +33,7 @@ def whitening_map(
     total: Float[Tensor, "D D"] | None = None,
     dim: int | None = None,
 ) -> Float[Tensor, "E D"]:
-    """The inverse square root of the shrunk covariance; with ``dim``, the directions of most variance after it.
+    """The inverse square root of the shrunk covariance; with ``dim``, its directions of most variance.
 
     Directions without any variance are left out where nothing is shrunk.
     """
@@ -97,7 +97,7 @@ class Whitening(nn.Module):
 
     @torch.no_grad()
     def update(self, z: Any, labels: Any) -> "Whitening":
-        """Add a batch to what is known. The first batch since ``fit`` was forgotten decides about ``power``."""
+        """Add a batch to the statistics; the first batch decides whether ``power`` applies."""
         z, labels = _tensor(z), _labels(labels)
         labels = check_batch(z, labels, dim=None if self._stats is None else self._stats.mean.shape[1])
         if self.dim is not None and self.dim > z.shape[1]:
@@ -112,7 +112,7 @@ class Whitening(nn.Module):
 
     @torch.no_grad()
     def sync(self, group: dist.ProcessGroup | None = None) -> "Whitening":
-        """Combine what the ranks of a distributed run know of disjoint samples; all end with the same bits."""
+        """Combine the statistics of all ranks, taken over disjoint samples; all end with the same bits."""
         if self._stats is None:
             raise RuntimeError("Whitening knows no statistics yet: every rank calls fit or update first")
         self._stats = combine_within(self._stats, self.exponent, group)

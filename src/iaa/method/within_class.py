@@ -14,8 +14,8 @@ KEPT = 4096
 class WithinClass:
     """Counts and means of the classes seen, their pooled scatter, and the samples of some classes.
 
-    All in float64, which autocast leaves alone. Which classes keep their samples depends on their labels and sizes alone, so that neither
-    the order of batches nor the number of ranks changes anything.
+    All in float64, which autocast leaves alone. Which classes keep their samples depends on their labels
+    and sizes alone, so that neither the order of batches nor the number of ranks changes anything.
     """
 
     labels: Int[Tensor, "C"]
