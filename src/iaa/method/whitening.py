@@ -40,10 +40,10 @@ def whitening_map(
     eigenvalues, vectors = torch.linalg.eigh(shrink_covariance(within, shrink))
     varies = eigenvalues > eigenvalues[-1].clamp(min=0) * len(within) * torch.finfo(within.dtype).eps
     scale = eigenvalues.clamp(min=torch.finfo(within.dtype).tiny).rsqrt().where(varies, 0)
-    root = (vectors * scale) @ vectors.T
+    root: Tensor = (vectors * scale) @ vectors.T
     if dim is None or total is None:
         return root
-    directions = torch.linalg.eigh(root @ total @ root).eigenvectors.flip(1)
+    directions: Tensor = torch.linalg.eigh(root @ total @ root).eigenvectors.flip(1)
     return directions[:, :dim].T @ root
 
 
@@ -196,7 +196,7 @@ class Whitening(nn.Module):
     def _save_to_state_dict(self, *args: Any) -> None:
         if self._stale:
             self.solve()
-        super()._save_to_state_dict(*args)  # type: ignore[no-untyped-call]
+        super()._save_to_state_dict(*args)
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
         for name in ("center", "weight"):  # room for as many features as come
