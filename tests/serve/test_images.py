@@ -95,7 +95,7 @@ def test_learning_is_stopped_with_the_server(tmp_path, monkeypatch):
         began.set()
         assert gate.wait(20)
 
-    monkeypatch.setattr("iaa.serve.background.open_naming", slow)
+    monkeypatch.setattr("iaa.serve.background.open_classifier", slow)
     insights = Insights(gallery([5, 5], tmp_path))
     assert began.wait(20)
     assert not insights.stop(0.05)  # it cannot be told to, just now
