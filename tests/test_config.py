@@ -3,7 +3,7 @@ from dataclasses import fields, is_dataclass, replace
 
 import pytest
 
-from iaa.config import Augment, Batch, Config, Optimizer, Run, Split, load_config
+from iaa.config import Augment, BatchOptions, Config, Optimizer, RunOptions, Split, load_config
 
 
 def test_json_and_back():
@@ -55,9 +55,9 @@ def test_mistakes_in_a_file_are_named(text, message):
     ("changes", "message"),
     [
         ({"epochs": 0}, "epochs must be at least 1, got 0"),
-        ({"batch": Batch(classes=1)}, "classes >= 2"),
+        ({"batch": BatchOptions(classes=1)}, "classes >= 2"),
         ({"devices": 3}, r"batch.classes \(32\) must be a multiple of devices \(3\)"),
-        ({"run": Run(select="best")}, "needs split.val_classes"),
+        ({"run": RunOptions(select="best")}, "needs split.val_classes"),
     ],
 )
 def test_what_cannot_be_run_is_refused(changes, message):

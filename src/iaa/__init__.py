@@ -10,23 +10,34 @@ from iaa.method.synthesis import synthesize
 from iaa.method.whitening import Whitening
 
 if TYPE_CHECKING:
+    from iaa import losses
     from iaa.analysis.spearman import spearman
     from iaa.boosting import BoostedLoss
+    from iaa.config import Config
     from iaa.gallery.gallery import Gallery
     from iaa.inference import Model, load
+    from iaa.report import report
     from iaa.retrieval.embeddings import Embeddings
+    from iaa.retrieval.evaluation import evaluate
     from iaa.retrieval.metrics import score
+    from iaa.runs import Run
+    from iaa.train import train
 
 __version__ = "0.1.0"
 
 _LAZY: dict[str, str] = {
     "BoostedLoss": "iaa.boosting",
+    "Config": "iaa.config",
     "Embeddings": "iaa.retrieval.embeddings",
     "Gallery": "iaa.gallery.gallery",
     "Model": "iaa.inference",
+    "Run": "iaa.runs",
+    "evaluate": "iaa.retrieval.evaluation",
     "load": "iaa.inference",
+    "report": "iaa.report",
     "score": "iaa.retrieval.metrics",
     "spearman": "iaa.analysis.spearman",
+    "train": "iaa.train",
 }
 """Public names whose modules are loaded on first use, so that ``import iaa`` stays light."""
 
@@ -34,20 +45,26 @@ __all__ = [
     "IAA",
     "BoostedLoss",
     "ClassStats",
+    "Config",
     "Embeddings",
     "Gallery",
     "Model",
+    "Run",
     "Whitening",
     "correct",
     "correction_weight",
     "cov_distance",
     "estimate",
+    "evaluate",
     "global_variance",
     "load",
+    "losses",
     "mean_distance",
+    "report",
     "score",
     "spearman",
     "synthesize",
+    "train",
 ]
 
 
@@ -60,4 +77,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_LAZY])
+    return sorted([*globals(), *_LAZY, "losses"])

@@ -114,7 +114,7 @@ def test_a_run_on_vectors_can_be_looked_through_without_images(tmp_path):
     data = f"embeddings:{tmp_path / 'x.safetensors'}"
     run = train(
         tiny_runs.tiny(tmp_path, tmp_path / "runs", data=data, epochs=1, network=Network(dim=5)), quiet=True
-    )
+    ).path
     with tiny_server.served(tiny_server.service(run)) as base:
         health = tiny_server.httpx.get(f"{base}/api/health", timeout=30).json()
         assert health["takes_images"] is False

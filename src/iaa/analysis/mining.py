@@ -1,10 +1,11 @@
 """What mining chose while training, from a run's log (Fig. 10)."""
 
-import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from iaa.run_records import read_log
+from iaa.runs import LOG
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,11 @@ class Mining:
 
 def mining(run: Path) -> Mining:
     """Read ``log.jsonl`` of a run, finished or not."""
-    file = run / "log.jsonl"
+    file = run / LOG
     if not file.is_file():
         raise FileNotFoundError(f"no log.jsonl in {run}: is it a run directory of `iaa train`?")
     epochs: dict[int, list[dict[str, Any]]] = {}
-    for line in log_rows(file):
+    for line in read_log(file):
         if "step" in line:
             epochs.setdefault(line["epoch"], []).append(line)
     if not epochs:
@@ -51,21 +52,6 @@ def mining(run: Path) -> Mining:
         synthetic_positives=tuple(one or 0.0 for one in columns["synthetic_positives"]),
         chooses=bool(told),
     )
-
-
-def log_rows(file: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a ``log.jsonl``; a last one that is not whole is left out."""
-    with open(file, encoding="utf-8", errors="replace") as lines:
-        for number, text in enumerate(lines, 1):
-            if not text.endswith("\n"):
-                return  # the run is writing this very line
-            try:
-                line = json.loads(text)
-            except json.JSONDecodeError as error:
-                raise ValueError(f"line {number} of {file} is no JSON: {error}") from error
-            if not isinstance(line, dict) or "epoch" not in line:
-                raise ValueError(f"line {number} of {file} is no row of a run's log: {text.strip()[:60]}")
-            yield line
 
 
 def _mean(steps: list[dict[str, Any]], key: str) -> float | None:

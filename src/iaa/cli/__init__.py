@@ -5,7 +5,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from iaa.errors import unknown
+from iaa.errors import Stopped, unknown
 
 VERBS: dict[str, str] = {
     "train": "train a model on images and measure it on classes it has not seen",
@@ -34,7 +34,7 @@ def main(args: Sequence[str] | None = None) -> int:
         return _run(words[0], words[1:])
     except KeyboardInterrupt as error:
         print(_one_line(error) if error.args else "stopped by Ctrl-C", file=sys.stderr)
-        return 130
+        return error.exit_code if isinstance(error, Stopped) else 130
     except BrokenPipeError:  # the reader of our output left (`iaa … | head`)
         sys.stderr.close()
         return 0

@@ -17,6 +17,7 @@ from iaa.cli.cmd_train import check_fields
 from iaa.cli.multirun import changed, gather, name_of, train_arms
 from iaa.config import Config
 from iaa.errors import unknown
+from iaa.files import write_json, write_text
 from iaa.presets import start, teach
 from iaa.presets.ablations import STUDIES, find_study
 
@@ -121,7 +122,7 @@ def _result(study: Study, folders: dict[str, dict[int, Path]], config: Config, *
     seeds = list(next(iter(folders.values())))
     versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items() if number)
     machine = ", ".join(f"{name} {value}" for name, value in found["machine"].items())
-    what = "a head on given vectors" if config.data.startswith("embeddings:") else config.model
+    what = config.model if config.vectors_file is None else "a head on given vectors"
     loss = "each loss named" if study.name in ("losses", "generation") else config.loss
     notes = [
         f"Percent, mean ± standard deviation over seeds ({', '.join(map(str, seeds))}). Gains are seed by "
@@ -146,11 +147,9 @@ def _result(study: Study, folders: dict[str, dict[int, Path]], config: Config, *
 
 def _write(home: Path, ablation: Ablation) -> list[str]:
     """All files, and the names of those that were written."""
-    from iaa.training.runs import write, write_json
-
     write_json(home / "ablation.json", plain(ablation))
-    write(home / "ablation.md", markdown(ablation).encode())
-    write(home / "ablation.csv", comma_separated(ablation).encode())
+    write_text(home / "ablation.md", markdown(ablation))
+    write_text(home / "ablation.csv", comma_separated(ablation))
     try:
         figures = importlib.import_module("iaa.report.figures")
         figures.ablation(ablation, home / "ablation.svg")

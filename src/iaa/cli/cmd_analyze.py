@@ -15,7 +15,8 @@ from iaa.cli import analysis_tables as tables
 from iaa.cli.cmd_analyze_decode import command as decode
 from iaa.cli.output import FigureFile, finish
 from iaa.method.gaussians import estimate
-from iaa.report.analysis_input import Input, Split, progress, read_input
+from iaa.progress import progress
+from iaa.report.analysis_input import Input, Split, read_input
 
 Source = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="INPUT")]
 Runs = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
@@ -175,7 +176,7 @@ def cost(
         figure: Draw it to this file (.svg, .png).
         json: Print JSON instead of a table.
     """
-    from iaa.training.memory import keep_freed_memory
+    from iaa.memory import keep_freed_memory
     from iaa.training.step_cost import run_cost
 
     keep_freed_memory()  # as in training

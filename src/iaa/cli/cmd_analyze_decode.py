@@ -13,7 +13,8 @@ from torch import Tensor
 from iaa.analysis import decoder
 from iaa.analysis.synthetics import compact
 from iaa.config import Augment
-from iaa.report.analysis_input import Split, progress, read_input
+from iaa.progress import progress
+from iaa.report.analysis_input import Split, read_input
 from iaa.report.collect import DECODED, augmentation, image_folders
 from iaa.report.findings import Findings
 from iaa.report.run_files import read_run

@@ -17,6 +17,7 @@ from iaa.analysis.comparison import markdown, notes, summarize, table
 from iaa.cli.cmd_train import check_fields
 from iaa.cli.multirun import changed, gather, name_of, train_arms
 from iaa.config import Config
+from iaa.files import write_json, write_text
 from iaa.presets import paper_row, start, teach
 
 HELP = """Train a baseline (no copies) and IAA with equal seeds, batches and budget, and test the difference.
@@ -124,10 +125,8 @@ def _gather(
 
 
 def _write(home: Path, comparison: dict[str, Any]) -> None:
-    from iaa.training.runs import write, write_json
-
     write_json(home / "comparison.json", comparison)
-    write(home / "comparison.md", markdown(comparison).encode())
+    write_text(home / "comparison.md", markdown(comparison))
 
 
 def _show(comparison: dict[str, Any], home: Path) -> None:

@@ -3,24 +3,21 @@
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 import tyro
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
-from rich.text import Text
 
 from iaa.cli.network_option import open_network
 from iaa.data import Dataset, evaluations, load
 from iaa.data.image_dataset import ImageDataset, transform
 from iaa.data.image_io import UnreadableImage
 from iaa.embed import PRECISIONS, embed_images, resolve_device
+from iaa.memory import keep_freed_memory
 from iaa.models import Embedder
+from iaa.progress import counting
 from iaa.provenance import (
     ImageRef,
     assemble,
@@ -32,7 +29,6 @@ from iaa.provenance import (
     fingerprint,
 )
 from iaa.retrieval.shards import Parts
-from iaa.training.memory import keep_freed_memory
 
 
 def command(
@@ -113,7 +109,7 @@ def command(
         before, began = parts.done, time.monotonic()
         if before:
             print(f"continuing: {before:,} of {len(names):,} images are done", file=sys.stderr)
-        with _progress(before, len(names)) as on_batch:
+        with counting(len(names), done=before, rate="images/s") as bar:
             embed_images(
                 network.to(where),
                 images,
@@ -123,7 +119,7 @@ def command(
                 precision=PRECISIONS[precision],
                 workers=workers,
                 save_every=save_every,
-                on_batch=on_batch,
+                on_batch=bar.advance,
             )
         took = time.monotonic() - began
         rows, z, late = parts.collect()
@@ -211,18 +207,3 @@ def _is_there(path: Path, config: dict[str, Any]) -> bool:
 
 def _kept(parts: Parts, names: dict[str, ImageRef]) -> str:
     return f"{parts.done:,} of {len(names):,} images are kept, the same command continues there"
-
-
-class _Speed(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        return Text("" if task.speed is None else f"{task.speed:,.0f} images/s")
-
-
-@contextmanager
-def _progress(done: int, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar with speed and time left on stderr, silent where that is no terminal."""
-    console = Console(stderr=True)
-    columns = (BarColumn(), MofNCompleteColumn(), _Speed(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("embedding", total=total, completed=done)
-        yield lambda images: bar.advance(task, images)

@@ -11,10 +11,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from iaa.report.analysis_input import progress
+from iaa.progress import progress
 from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.evaluation import Evaluation, compare, draw_galleries, evaluate, worst_classes
 from iaa.retrieval.significance import DRAWS
+from iaa.runs import Run
 
 
 def command(
@@ -75,17 +76,10 @@ def command(
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    found = sorted(path.glob("embeddings*.safetensors"), key=lambda file: _order(file.stem))
-    if not found:
+    files = list(Run(path).embeddings_files.values())
+    if not files:
         raise FileNotFoundError(f"no embeddings*.safetensors in {path}: `iaa embed` writes one")
-    return found
-
-
-def _order(stem: str) -> tuple[int, str]:
-    """VehicleID's sizes in their own order, anything else by name."""
-    size = stem.removeprefix("embeddings-")
-    sizes = ["small", "medium", "large"]
-    return (sizes.index(size) if size in sizes else -1, stem)
+    return files
 
 
 def _score(file: Path, options: dict[str, Any]) -> Evaluation:

@@ -1,21 +1,23 @@
 """``iaa train``: from images to a measured model."""
 
 import dataclasses
-import json
 import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import tyro
 from rich.console import Console
 from rich.logging import RichHandler
 from rich.table import Table
 
-from iaa.config import Config, load_config
+from iaa.config import Config
 from iaa.errors import unknown
 from iaa.presets import paper_row, start, teach
+
+if TYPE_CHECKING:
+    from iaa.runs import Run
 
 HELP = """Train an embedding model on images, measure it on classes it has not seen, and leave all of it
 in a run directory. The first word is a preset, a config.json or a run; any field can be changed."""
@@ -54,56 +56,55 @@ def _command(default: Config) -> Any:
 def _train(
     config: Config, default: Config, resume: Path | None, dry_run: bool, quiet: bool, report: bool
 ) -> int:
-    from iaa.training.memory import keep_freed_memory
+    from iaa.memory import keep_freed_memory
+    from iaa.runs import Run
 
     keep_freed_memory()
     log_to_stderr(quiet)
     if resume is not None and config != default:
         raise ValueError("--resume takes its configuration from the run: leave the other options out")
     if dry_run:
-        from iaa.training.dry_run import rehearse
+        from iaa.training.dry_run import dry_run as estimate
 
-        return _show_facts(rehearse(config if resume is None else load_config(resume)))
-    if resume is not None and (resume / "metrics.json").is_file():  # the last thing a run writes
-        show(resume)
+        return _show_facts(estimate(config if resume is None else Run(resume).config))
+    if resume is not None and Run(resume).finished:
+        show(Run(resume))
         print("this run is finished: nothing was left to do")
         return 0
     from iaa.train import train
     from iaa.training import distributed
 
-    folder = train(None if resume else config, resume=resume, quiet=quiet)
+    run = train(None if resume else config, resume=resume, quiet=quiet)
     if distributed.leads():
-        print(folder, flush=True) if quiet else show(folder)
+        print(run.path, flush=True) if quiet else show(run)
         if report:
-            _report(folder, quiet)
+            _report(run, quiet)
     return 0
 
 
-def _report(folder: Path, quiet: bool) -> None:
+def _report(run: "Run", quiet: bool) -> None:
     """The page of a finished run; whatever happens here, the run is done and stays so."""
     try:
-        from iaa.cli.cmd_report import write_report
-        from iaa.report.collect import Wishes
+        from iaa.report.write import write_report
 
-        page = folder / "report.html"
-        words = str(write_report((folder,), page, Wishes(quiet=quiet), quiet=True)[0])
+        words = str(write_report((run,), quiet=True)[0])
     except ImportError as error:
         words = f"no report.html: {error}"
     except KeyboardInterrupt:
-        words = f"no report.html, stopped; `iaa report {folder}` makes it"
+        words = f"no report.html, stopped; `iaa report {run.path}` makes it"
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        words = f"no report.html: {reason}; `iaa report {folder}` tries again"
+        words = f"no report.html: {reason}; `iaa report {run.path}` tries again"
     if not quiet:
         print(words)
 
 
-def show(folder: Path) -> None:
+def show(run: "Run") -> None:
     """The table at the end of a run, and where everything lies."""
-    metrics = json.loads((folder / "metrics.json").read_text())
+    metrics = run.metrics
     console = _console()
     parts = list(metrics["test"])
-    paper = paper_row(load_config(folder))
+    paper = paper_row(run.config)
     for part in parts:
         unseen = "test classes" if metrics["train"].get("tested_as_well") else "unseen classes"
         title = f"{unseen}, percent" + (f" ({part})" if len(parts) > 1 else "")
@@ -119,7 +120,7 @@ def show(folder: Path) -> None:
     if paper and paper.departures:
         console.print(f"not the paper's recipe: {', '.join(paper.departures)}", highlight=False, markup=False)
     minutes = metrics["training_seconds"] / 60
-    words = f"epoch {metrics['epoch'] + 1}, {minutes:.1f} minutes of training\n{folder}"
+    words = f"epoch {metrics['epoch'] + 1}, {minutes:.1f} minutes of training\n{run.path}"
     console.print(words, highlight=False, markup=False, soft_wrap=True)  # a path is no markup, and one word
 
 

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import re
 import signal
 import threading
 import time
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from iaa.cli.cmd_train import check_fields, log_to_stderr
-from iaa.config import Config, load_config
+from iaa.config import Config
 from iaa.presets import departures
 
 
@@ -61,6 +62,8 @@ def train_arms(
 
     Seed by seed, so that what is there early can be paired. Runs of something else are refused at once.
     """
+    from iaa.runs import Run
+
     if jobs < 1:
         raise ValueError(f"jobs must be at least 1, got {jobs}")
     first = next(iter(configs)), seeds[0]
@@ -68,7 +71,7 @@ def train_arms(
     folders: dict[str, dict[int, Path]] = {arm: dict.fromkeys(seeds, home) for arm in configs}
     missing = []
     for one in plan:
-        if one.folder is not None and (one.folder / "metrics.json").is_file():  # the last thing a run writes
+        if one.folder is not None and Run(one.folder).finished:
             folders[one.arm][one.seed] = one.folder
         else:
             missing.append(one)
@@ -131,13 +134,14 @@ def _follow() -> None:
 
 
 def _train(one: Planned, quiet: bool) -> Path:
+    from iaa.memory import keep_freed_memory
     from iaa.train import train
-    from iaa.training.memory import keep_freed_memory
 
     keep_freed_memory()
     log_to_stderr(quiet=True)
     try:
-        return train(resume=one.folder, quiet=quiet) if one.folder else train(one.config, quiet=quiet)
+        run = train(resume=one.folder, quiet=quiet) if one.folder else train(one.config, quiet=quiet)
+        return run.path
     finally:
         command = multiprocessing.parent_process()
         if command is not None and not command.is_alive():
@@ -155,9 +159,12 @@ def _planned(home: Path, config: Config, arm: str, seed: int, first: tuple[str, 
 
 def _existing(home: Path, config: Config) -> Path | None:
     """The run of this arm and seed, finished or not, if there is one."""
-    for folder in sorted(home.glob(f"{config.run.name}-*")):
-        if (folder / "config.json").is_file():
-            old = load_config(folder)
+    from iaa.runs import Run
+
+    name = str(config.run.name)
+    for run in Run.list(home):
+        if run.name == name or re.fullmatch(re.escape(name) + r"-\d+", run.name):
+            old, folder = run.config, run.path
             # which run measures what comes before training depends on which were asked for first
             same = replace(old.run, out=str(home), untrained=config.run.untrained)
             other = departures(config, replace(old, run=same), free=())
@@ -171,14 +178,11 @@ def _existing(home: Path, config: Config) -> Path | None:
 
 def gather(folders: Mapping[str, Mapping[int, Path]]) -> dict[str, Any]:
     """What finished runs say: metrics by arm and seed, and where they come from."""
-    around = [
-        json.loads((one / "surroundings.json").read_text())
-        for runs in folders.values()
-        for one in runs.values()
-    ]
+    from iaa.runs import Run
+
+    around = [Run(folder).surroundings for runs in folders.values() for folder in runs.values()]
     read = {
-        arm: {seed: json.loads((folder / "metrics.json").read_text()) for seed, folder in runs.items()}
-        for arm, runs in folders.items()
+        arm: {seed: Run(folder).metrics for seed, folder in runs.items()} for arm, runs in folders.items()
     }
     tables = [run["table"] for runs in read.values() for run in runs.values()]
     before = [{name: row for name, row in one.items() if not name.startswith("trained")} for one in tables]

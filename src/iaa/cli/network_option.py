@@ -7,7 +7,7 @@ from typing import Any
 
 from iaa.inference import load
 from iaa.models import Embedder, build
-from iaa.training.finalize import MODEL
+from iaa.runs import MODEL
 
 UNTOUCHED: dict[str, Any] = {"dim": None, "weights": None, "pretrained": True, "pool": "avg", "size": None}
 """Options as they are when nobody gives them."""

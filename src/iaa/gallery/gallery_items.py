@@ -58,7 +58,7 @@ def list_source(source: str) -> Listing:
 def own_images(config: Config) -> Listing:
     """All images of a run's data, those of the training part as well as the others."""
     split = config.split
-    if config.data.startswith("embeddings:"):
+    if config.vectors_file is not None:
         return own_vectors(config)[0]
     size = split.size or ("large" if config.data == "vehicleid" else None)
     options = {"seed": config.seed, "test_share": split.test_share, "protocol": split.protocol}

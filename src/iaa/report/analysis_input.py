@@ -1,17 +1,15 @@
 """What an analysis looks at: rows of an embeddings file, or the classes that a run trained or tested on."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch.nn.functional as F
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from iaa.config import load_config
+from iaa.progress import progress
 from iaa.retrieval.embeddings import Embeddings
+from iaa.runs import CONFIG, Run
 
 Split = Literal["auto", "train", "val", "test", "all"]
 
@@ -39,32 +37,33 @@ class Input:
         return f"{self.name}, {rows}: {samples:,} samples of {classes:,} classes, {dim} dimensions"
 
 
-def read_input(path: Path, split: Split, *, otherwise: Literal["train", "test"] = "train") -> Input:
+def read_input(
+    source: str | os.PathLike[str], split: Split, *, otherwise: Literal["train", "test"] = "train"
+) -> Input:
     """A file's rows, or a run's classes; ``auto`` is ``otherwise`` where there is that split, else all.
 
     Embeddings of a run's training classes are computed by its network the first time, and kept.
     """
     wanted = otherwise if split == "auto" else split
-    if path.is_dir() and (path / "config.json").is_file():
-        return _run(path, wanted)
+    run = Run(source)
+    path = run.path
+    if (run / CONFIG).is_file():
+        return _of_run(run, wanted)
     data = Embeddings.load(_only(path) if path.is_dir() else path)
     if split == "auto" and wanted not in data.split:
         wanted = "all"
     return Input(path.name, _rows(data, wanted, path), wanted, {})
 
 
-def _run(path: Path, split: str) -> Input:
-    from iaa.training.finished_run import correction_options, training_embeddings
-
+def _of_run(run: Run, split: str) -> Input:
     if split == "all":
-        raise ValueError(f"run {path} keeps training and test classes apart: give --split train or test")
-    options = load_config(path).augment
-    name = path.resolve().name
+        raise ValueError(f"run {run.path} keeps training and test classes apart: give --split train or test")
+    options = run.config.augment
     if split == "train":
-        with progress(f"{name}: training classes") as tick:
-            data = training_embeddings(path, tick=tick)
+        with progress(f"{run.name}: training classes") as tick:
+            data = run.embeddings("train", tick=tick)
     else:
-        data = _rows(Embeddings.load(_only(path)), split, path)
+        data = _rows(Embeddings.load(_only(run.path)), split, run.path)
     if options.space == "unit":
         data = Embeddings(
             F.normalize(data.z, dim=1),
@@ -75,7 +74,7 @@ def _run(path: Path, split: str) -> Input:
             data.role,
             data.meta,
         )
-    return Input(name, data, split, correction_options(options))
+    return Input(run.name, data, split, options.correction_keywords())
 
 
 def _only(folder: Path) -> Path:
@@ -100,13 +99,3 @@ def _rows(data: Embeddings, split: str, path: Path) -> Embeddings:
             f"{path} has no rows of split {split!r}: it has {', '.join(sorted(set(data.split)))}"
         )
     return data.rows(keep)
-
-
-@contextmanager
-def progress(words: str) -> Iterator[Callable[[float], None]]:
-    """A bar with the time left on stderr, silent where that is no terminal."""
-    console = Console(stderr=True)
-    columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(words, total=1.0)
-        yield lambda done: bar.update(task, completed=done)

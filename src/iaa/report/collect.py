@@ -1,5 +1,6 @@
 """From run directories to findings: every analysis that a page shows, each allowed to be impossible."""
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -19,9 +20,10 @@ from iaa.analysis.pair_similarity import similarity
 from iaa.analysis.projection import choose, project
 from iaa.analysis.synthetics import compact, surroundings
 from iaa.config import Augment
-from iaa.report.analysis_input import Input, Split, progress, read_input
+from iaa.progress import progress
+from iaa.report.analysis_input import Input, Split, read_input
 from iaa.report.findings import Findings, Scores
-from iaa.report.run_files import Run, read_cost, read_run
+from iaa.report.run_files import RunSummary, read_cost, read_run
 from iaa.report.thumbnails import Thumbnails
 from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.evaluation import Evaluation, compare, evaluate
@@ -48,7 +50,7 @@ class Wishes:
     quiet: bool = False
 
 
-def gather(paths: Sequence[Path], wishes: Wishes) -> list[Findings]:
+def gather(paths: Sequence[str | os.PathLike[str]], wishes: Wishes) -> list[Findings]:
     """Findings of every run, in the order given; the first is what the others are held against."""
     every: list[Findings] = []
     scored: list[dict[str, Evaluation]] = []
@@ -68,19 +70,16 @@ def gather(paths: Sequence[Path], wishes: Wishes) -> list[Findings]:
 
 def augmentation(options: Augment, data: Embeddings) -> IAA:
     """The method with a run's options, fitted to the classes of ``data`` as ``compact`` numbers them."""
-    from iaa.training.setup import augmentation as of_run
-
     kept, numbers = compact(data.labels)
-    return of_run(options, len(kept), data.z.shape[1]).fit(data.z.float(), numbers)
+    return IAA(len(kept), data.z.shape[1], **options.keywords()).fit(data.z.float(), numbers)
 
 
-def image_folders(run: Run, data: Embeddings, more: Sequence[Path]) -> list[Path]:
+def image_folders(run: RunSummary, data: Embeddings, more: Sequence[Path]) -> list[Path]:
     """Where ids may start from: folders given, and where the embeddings say their images were."""
     folders = [*more, *_root(data)]
-    source = run.config.data if run.config else ""
-    if source.startswith("embeddings:"):
-        file = Path(source.partition(":")[2]).expanduser()
-        folders += _root(Embeddings.load(file)) if file.is_file() else []
+    file = run.config.vectors_file if run.config else None
+    if file is not None and file.is_file():
+        folders += _root(Embeddings.load(file))
     return folders
 
 
@@ -89,7 +88,7 @@ def _root(data: Embeddings) -> list[Path]:
     return [Path(root)] if isinstance(root, str) else []
 
 
-def _scores(run: Run, wishes: Wishes) -> tuple[Findings, dict[str, Evaluation]]:
+def _scores(run: RunSummary, wishes: Wishes) -> tuple[Findings, dict[str, Evaluation]]:
     """Every test part scored; analyses of pairs and queries are of the first."""
     found: dict[str, Evaluation] = {}
     scores: dict[str, Scores] = {}
@@ -180,7 +179,7 @@ def _classes(one: Findings, wishes: Wishes) -> None:
 def _given(one: Findings, wishes: Wishes) -> Input:
     """The classes to describe; if those of training cannot be had, those of the test set."""
     try:
-        return read_input(one.run.path, wishes.split)
+        return read_input(one.run.opened or one.run.path, wishes.split)
     except (ValueError, OSError, ImportError) as error:
         if wishes.split != "auto":
             raise

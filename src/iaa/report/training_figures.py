@@ -10,13 +10,13 @@ from iaa.analysis.cost import Cost
 from iaa.analysis.mining import Mining
 from iaa.analysis.projection import Projection
 from iaa.report.figure_style import CLASSES, MUTED, SERIES, Drawing, cycle, legend, named, panels
-from iaa.report.run_files import Log
+from iaa.report.run_files import LogColumns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def losses(logs: Sequence[Log], path: str | Path | None = None) -> Drawing:
+def losses(logs: Sequence[LogColumns], path: str | Path | None = None) -> Drawing:
     """The loss of every step, faint, and the mean of every epoch."""
     with panels() as (figure, (axes,)):
         for log, colour in zip(logs, cycle(len(logs)), strict=True):
@@ -32,7 +32,7 @@ def losses(logs: Sequence[Log], path: str | Path | None = None) -> Drawing:
     return Drawing("loss", figure, "Loss", f"Loss over epochs: {ends}.", words).at(path)
 
 
-def validation(logs: Sequence[Log], path: str | Path | None = None) -> Drawing:
+def validation(logs: Sequence[LogColumns], path: str | Path | None = None) -> Drawing:
     """Scores on the held-out training classes, epoch by epoch."""
     with panels() as (figure, (axes,)):
         for log, colour in zip(logs, cycle(len(logs)), strict=True):
