@@ -1,6 +1,7 @@
 """The configuration of a training run: frozen dataclasses, whose defaults train on emoji."""
 
 import json
+import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -274,7 +275,7 @@ class Config:
         return config
 
 
-def load_config(path: str | Path) -> Config:
+def load_config(path: str | os.PathLike[str]) -> Config:
     """Read a ``config.json``, or that of a run directory."""
     path = Path(path)
     file = path / CONFIG_FILE if path.is_dir() else path

@@ -147,7 +147,7 @@ def test_runs_end_with_the_command_that_was_killed(words, tmp_path):
 def test_a_failing_run_in_another_process_ends_in_one_line(words, capsys):
     assert main(["ablate", "strength", *words, "--jobs", "2", "--loss-options", "margin", "0.1"]) == 2
     error = capsys.readouterr().err
-    assert "loss_options do not fit multi_similarity" in error
+    assert "loss_options of multi_similarity must be one of" in error
 
 
 def test_arms_without_effect_are_named(words, tmp_path):

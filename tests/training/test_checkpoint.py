@@ -15,8 +15,9 @@ from iaa.config import Augment, Images, RunOptions, Split
 from iaa.train import train
 from iaa.training import checkpoint
 
-HERE = Path(__file__).parent
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE)}
+HERE = Path(__file__).parents[1]
+PATHS = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": PATHS}
 
 
 @pytest.mark.parametrize(
