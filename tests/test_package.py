@@ -45,7 +45,7 @@ def test_import_is_light():
         ["embed", "folder:{data}", "--model", "{run}", "--out", "{tmp}/z.safetensors", "--workers", "0"],
         ["evaluate", "{run}"],
         ["search", "{run}", "{image}", "--gallery", "folder:{data}"],
-        ["export", "{run}", "--format", "safetensors", "--out", "{tmp}/bundle"],
+        ["export", "{run}", "--to", "safetensors", "--out", "{tmp}/bundle"],
     ],
     ids=lambda words: words[0],
 )
