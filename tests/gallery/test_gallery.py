@@ -175,7 +175,7 @@ def test_another_network_embeds_everything_anew(run, seen):
 
     iaa.Gallery.open(iaa.load(run))
     state = load_file(run / "model.safetensors")
-    save_file({key: value * 1.5 for key, value in state.items()}, run / "model.safetensors")
+    save_file({key: (value * 1.5).to(value) for key, value in state.items()}, run / "model.safetensors")
     seen.clear()
     gallery = iaa.Gallery.open(model := iaa.load(run))
     assert sum(seen) == 30
