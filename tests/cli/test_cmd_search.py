@@ -169,7 +169,7 @@ def test_mistakes_take_one_line(home, capsys, tmp_path):
         assert text in err
         assert len(err.splitlines()) == 1
     assert main(["search", str(tmp_path), "x.jpg"]) == 2
-    assert "is no run directory" in capsys.readouterr().err
+    assert "is not a run directory" in capsys.readouterr().err
 
 
 def test_the_page_needs_nothing_else_and_escapes_what_it_shows(home, capsys, tmp_path):
