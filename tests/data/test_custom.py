@@ -170,7 +170,7 @@ def test_a_table_that_cannot_be_read_is_named(tmp_path, content, message):
 def test_a_damaged_parquet_is_named(tmp_path):
     pytest.importorskip("pyarrow")
     (tmp_path / "t.parquet").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match=r"t\.parquet is cut short or no Parquet file"):
+    with pytest.raises(ValueError, match=r"t\.parquet is truncated or not a Parquet file"):
         load(f"table:{tmp_path / 't.parquet'}")
 
 

@@ -31,7 +31,7 @@ from iaa.provenance import (
     distinct_images,
     fingerprint,
 )
-from iaa.retrieval.shards import Parts
+from iaa.retrieval.shards import Shards
 from iaa.training.memory import keep_freed_memory
 
 
@@ -108,7 +108,7 @@ def command(
     if not wanted:
         print(f"{out} already holds these embeddings: nothing to do (--force makes them again)")
         return 0
-    parts = Parts(parts_folder, config, restart=restart)
+    parts = Shards(parts_folder, config, restart=restart)
     try:
         before, began = parts.done, time.monotonic()
         if before:
@@ -209,7 +209,7 @@ def _is_there(path: Path, config: dict[str, Any]) -> bool:
     return True
 
 
-def _kept(parts: Parts, names: dict[str, ImageRef]) -> str:
+def _kept(parts: Shards, names: dict[str, ImageRef]) -> str:
     return f"{parts.done:,} of {len(names):,} images are kept, the same command continues there"
 
 

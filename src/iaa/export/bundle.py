@@ -8,7 +8,8 @@ from typing import Any
 from iaa.config import Config
 from iaa.export.model_card import card, public_data
 from iaa.export.onnx_graph import Exportable
-from iaa.retrieval.embeddings import Embeddings, replace_file, write_tensors
+from iaa.files import write_tensors, write_text
+from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.evaluation import evaluate
 
 FILES = ("model.safetensors", "config.json", "preprocessing.json", "metrics.json", "README.md")
@@ -31,8 +32,7 @@ def write_bundle(config: Config, what: Exportable, run: Path, out: Path) -> list
     shared = replace(
         shared, network=replace(config.network, weights=None), run=replace(config.run, out="runs")
     )
-    tensors = {key: value.detach().cpu().contiguous() for key, value in what.network.state_dict().items()}
-    write_tensors(out / "model.safetensors", tensors, {"format": "pt"})
+    write_tensors(out / "model.safetensors", what.network.state_dict(), {"format": "pt"})
     text = card(shared, what, name=run.name, metrics=metrics, summaries=summaries, surroundings=surroundings)
     texts = {
         "config.json": shared.to_json(),
@@ -41,7 +41,7 @@ def write_bundle(config: Config, what: Exportable, run: Path, out: Path) -> list
         "README.md": text,
     }
     for name, content in texts.items():
-        replace_file(out / name, lambda path, content=content: _write(path, content))  # type: ignore[misc]
+        write_text(out / name, content)
     return [out / name for name in FILES]
 
 
@@ -101,7 +101,3 @@ def _summaries(run: Path, metrics: dict[str, Any]) -> dict[str, Any]:
 
 def _json(content: dict[str, Any]) -> str:
     return json.dumps(content, indent=2) + "\n"
-
-
-def _write(path: Path, content: str) -> None:
-    path.write_text(content)

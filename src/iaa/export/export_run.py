@@ -9,9 +9,9 @@ from iaa.export.bundle import read_metrics, write_bundle
 from iaa.export.model_card import public_data
 from iaa.export.onnx_check import Agreement, agreement, samples
 from iaa.export.onnx_graph import Exportable, write_graph
+from iaa.files import replacing
 from iaa.gallery.gallery_items import image, own_images
 from iaa.inference import Model
-from iaa.retrieval.embeddings import replace_file
 
 
 def export_onnx(model: Model, target: Path, *, vectors: bool = False) -> Agreement:
@@ -24,14 +24,9 @@ def export_onnx(model: Model, target: Path, *, vectors: bool = False) -> Agreeme
     what = _exportable(model, vectors=vectors)
     about = _about(model, model.config)
     inputs, real = samples(what, _own_images(model.config))
-    found: list[Agreement] = []
-
-    def write(path: Path) -> None:
-        write_graph(what, path, about=about)
-        found.append(agreement(path, what, inputs, real))
-
-    replace_file(target, write)
-    return found[0]
+    with replacing(target) as temporary:
+        write_graph(what, temporary, about=about)
+        return agreement(temporary, what, inputs, real)
 
 
 def export_safetensors(model: Model, out: Path) -> list[Path]:

@@ -13,7 +13,7 @@ from iaa.gallery.file_stamps import Stamp
 from iaa.gallery.gallery_items import image, own_vectors
 from iaa.inference import Model
 from iaa.provenance import fingerprint
-from iaa.retrieval.shards import Parts
+from iaa.retrieval.shards import Shards
 
 SAVE_EVERY = 1024
 """Images between two saves, the most that a kill can cost."""
@@ -46,9 +46,9 @@ def embed_names(
     wanted = {"names": names, "stamps": [stamps[name] for name in names]}
     config = {"model": model.identity, "images": fingerprint(wanted)}
     try:
-        parts = Parts(folder, config)
+        parts = Shards(folder, config)
     except ValueError:  # begun with other images
-        parts = Parts(folder, config, restart=True)
+        parts = Shards(folder, config, restart=True)
     done = parts.done
 
     def tick(images: int) -> None:
@@ -74,7 +74,7 @@ def embed_names(
     return given + [names[row] for row in rows.tolist()], z, left_out
 
 
-def _collected(parts: Parts, images: ImageDataset) -> tuple[Tensor, Tensor, list[tuple[str, str]]]:
+def _collected(parts: Shards, images: ImageDataset) -> tuple[Tensor, Tensor, list[tuple[str, str]]]:
     try:
         return parts.collect()
     except ValueError:

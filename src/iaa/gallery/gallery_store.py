@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from iaa.data.custom import UnusableTable
+from iaa.files import Lock
 from iaa.gallery.embed_gallery import Progress, embed_names
 from iaa.gallery.file_stamps import NOWHERE, Stamp, differing, pack, stamps, unpack
 from iaa.gallery.gallery import Gallery
@@ -17,7 +17,6 @@ from iaa.gallery.gallery_sources import Found, Plan, gallery_file, named
 from iaa.inference import Model
 from iaa.provenance import NAMELESS
 from iaa.retrieval.embeddings import Embeddings
-from iaa.retrieval.shards import hold
 
 VERSION = 1
 
@@ -229,14 +228,14 @@ def _locked(file: Path) -> Iterator[None]:
     """One process at a time changes a gallery; what a kill left half-written is cleared away."""
     file.parent.mkdir(parents=True, exist_ok=True)
     try:
-        lock: Any = hold(file.with_suffix(".lock"))
+        lock = Lock(file.with_suffix(".lock"))
+    except BlockingIOError:
+        raise
     except OSError as error:
-        if isinstance(error.__cause__, BlockingIOError):
-            raise error.__cause__ from error
         raise OSError(f"cannot keep a gallery in {file.parent}: {error}") from error
     try:
         for half in file.parent.glob(f".{file.stem}-*{file.suffix}"):
             half.unlink(missing_ok=True)
         yield
     finally:
-        lock.close()
+        lock.release()

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from iaa.data.image_io import UnreadableImage, read
+from iaa.files import write_text
 from iaa.gallery.gallery import Gallery
-from iaa.retrieval.embeddings import replace_file
 
 SIDE = 176
 """Longest side of an image on the page, in pixels."""
@@ -49,7 +49,7 @@ def write_page(
         f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n"
         f'<body><h1>{escape(title)}</h1><p class="quiet">{escape(about)}</p>\n{sections}\n</body></html>\n'
     )
-    replace_file(path, lambda beside: _write(beside, text))
+    write_text(path, text)
 
 
 def _section(gallery: Gallery, one: dict[str, Any]) -> str:
@@ -99,7 +99,3 @@ def _image(path: str, words: str, box: Any = None) -> str:
     shown.save(held, "JPEG", quality=85)
     data = base64.b64encode(held.getvalue()).decode()
     return f'<div class="frame"><img alt="{escape(words)}" src="data:image/jpeg;base64,{data}"></div>'
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8", errors="replace")  # a file's name may be no text
