@@ -48,7 +48,7 @@ def test_weights_that_are_cut_short_or_of_another_network_are_refused_by_name(da
     file = damaged / "model.safetensors"
     whole = file.read_bytes()
     file.write_bytes(whole[:-10])
-    with pytest.raises(ValueError, match=r"model\.safetensors is no safetensors file"):
+    with pytest.raises(ValueError, match=r"model\.safetensors is truncated"):
         iaa.load(damaged)
     file.write_bytes(whole)
     state = load_file(file)

@@ -1,9 +1,11 @@
 """Reading one image so that it comes out right, whatever its file holds."""
 
+import functools
+import importlib.util
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +56,7 @@ def read(
     ``box``: left, top, right, bottom to cut out, in pixels of the file. The file may be open already.
     ``formats``: names of the only decoders of Pillow that may look at it.
     """
-    pil = need("PIL.Image", extra="images")
+    pil = _pillow()
     name = path if isinstance(path, str) else "as given"
     try:
         with pil.open(path, formats=formats) as image:
@@ -73,6 +75,15 @@ def read(
         raise UnreadableImage(name, _reason(error)) from error
 
 
+@functools.cache
+def _pillow() -> Any:
+    """Pillow, which reads HEIC as well where pillow-heif is installed."""
+    pil = need("PIL.Image", extra="images")
+    if importlib.util.find_spec("pillow_heif") is not None:
+        need("pillow_heif", extra="images").register_heif_opener()
+    return pil
+
+
 def as_rgb(image: "Image", *, background: str = "white") -> "Image":
     """An open image as ``read`` would give it: upright, 8-bit RGB."""
     try:
@@ -86,7 +97,7 @@ def as_rgb(image: "Image", *, background: str = "white") -> "Image":
 
 def glance(path: str) -> UnreadableImage | None:
     """What is wrong with an image, from its first and last bytes; decoded only if the end looks cut off."""
-    pil = need("PIL.Image", extra="images")
+    pil = _pillow()
     try:
         with open(path, "rb") as file:
             image = pil.open(file)

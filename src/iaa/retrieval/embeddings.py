@@ -1,7 +1,7 @@
 """Embeddings of a whole data set: vectors, labels, names and where they came from."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ class Embeddings:
     """``both`` (leave-one-out), ``query`` or ``gallery`` per row; all ``both`` if none are given."""
     meta: dict[str, Any] = field(default_factory=dict)
     """Identity of model and data, versions: anything JSON can hold."""
+    sequence: list[str] = field(default_factory=list)
+    """Where images come in sequences, the sequence of each row: hits in the query's own one are ignored."""
 
     def __post_init__(self) -> None:
         size = len(self.z)
@@ -45,6 +47,8 @@ class Embeddings:
             if len(given) != size:
                 raise ValueError(f"{name} must have {size} entries, one per vector, got {len(given)}")
             object.__setattr__(self, name, given)
+        if self.sequence and len(self.sequence) != size:
+            raise ValueError(f"sequence must have {size} entries, one per vector, got {len(self.sequence)}")
         for name, options in (("split", SPLITS), ("role", ROLES)):
             for wrong in set(getattr(self, name)) - set(options):
                 raise unknown(name, wrong, options)
@@ -63,8 +67,12 @@ class Embeddings:
     def rows(self, keep: Tensor) -> "Embeddings":
         """Only these rows: a boolean mask or row numbers."""
         index = keep.nonzero()[:, 0] if keep.dtype == torch.bool else keep
-        ids, split, role = ([names[i] for i in index.tolist()] for names in (self.ids, self.split, self.role))
-        return Embeddings(self.z[index], self.labels[index], ids, self.class_names, split, role, self.meta)
+        picked = index.tolist()
+        columns: dict[str, Any] = {
+            name: [getattr(self, name)[row] for row in picked] if getattr(self, name) else []
+            for name in ("ids", "split", "role", "sequence")
+        }
+        return replace(self, z=self.z[index], labels=self.labels[index], **columns)
 
     def where(self, *, split: str | None = None, role: str | None = None) -> Tensor:
         """Mask of the rows of a split and of a role; rows of role ``both`` are queries and gallery alike."""

@@ -3,8 +3,9 @@
 Layout of the ``.safetensors``, readable with ``safetensors.safe_open`` alone: ``z`` (N, D) and ``labels``
 (N,) int64; ``split`` and ``role`` (N,) uint8, positions in the header's JSON lists ``splits`` and ``roles``;
 every list of strings as UTF-8 bytes in one uint8 tensor and the (N + 1,) int64 positions between them:
-``ids.bytes`` and ``ids.ends``, likewise ``class_names`` (with ``class_labels``, the labels they name). The
-header also holds ``format``, ``meta`` as JSON and a checksum. Nothing is ever unpickled.
+``ids.bytes`` and ``ids.ends``, likewise ``sequence`` (if there are any) and ``class_names`` (with
+``class_labels``, the labels they name). The header also holds ``format``, ``meta`` as JSON and a checksum.
+Nothing is ever unpickled.
 """
 
 import csv
@@ -27,7 +28,8 @@ from iaa.table_files import read_csv
 from iaa.table_files import read_parquet as read_parquet_columns
 
 FORMAT = "iaa-embeddings-1"
-_ARRAYS = ("z", "labels", "ids", "split", "role", "class_names", "meta")
+_LISTS = ("ids", "split", "role", "sequence")
+_NOTES = ("class_names", "meta")
 
 
 def write_safetensors(data: Embeddings, path: Path) -> None:
@@ -36,6 +38,8 @@ def write_safetensors(data: Embeddings, path: Path) -> None:
     tensors["split"] = torch.tensor([SPLITS.index(name) for name in data.split], dtype=torch.uint8)
     tensors["role"] = torch.tensor([ROLES.index(name) for name in data.role], dtype=torch.uint8)
     tensors |= _pack("ids", data.ids)
+    if data.sequence:
+        tensors |= _pack("sequence", data.sequence)
     if data.class_names is not None:
         tensors["class_labels"] = torch.tensor(list(data.class_names), dtype=torch.int64)
         tensors |= _pack("class_names", list(data.class_names.values()))
@@ -67,6 +71,7 @@ def read_safetensors(path: Path) -> Embeddings:
         _named("split", tensors, header["splits"]),
         _named("role", tensors, header["roles"]),
         parse_json(header["meta"], "meta"),
+        _unpack("sequence", tensors) if "sequence.ends" in tensors else [],
     )
 
 
@@ -82,17 +87,19 @@ def write_npz(data: Embeddings, path: Path) -> None:
         "class_names": np.array(json.dumps(class_names)),
         "meta": np.array(json.dumps(data.meta)),
     }
+    if data.sequence:
+        columns["sequence"] = np.array(data.sequence, dtype=str)
     with replacing(path) as temporary:
         np.savez(temporary, **columns)
 
 
 def read_npz(path: Path) -> Embeddings:
     """``z`` and ``labels`` are needed; the rest is optional."""
-    arrays = read_npz_file(path, _ARRAYS)
+    arrays = read_npz_file(path, ("z", "labels", *_LISTS, *_NOTES))
     lists: dict[str, list[str]] = {
-        name: arrays[name].astype(str).tolist() for name in ("ids", "split", "role") if name in arrays
+        name: arrays[name].astype(str).tolist() for name in _LISTS if name in arrays
     }
-    notes = {name: parse_json(str(arrays[name]), name) for name in ("class_names", "meta") if name in arrays}
+    notes = {name: parse_json(str(arrays[name]), name) for name in _NOTES if name in arrays}
     return _assemble(path, arrays.get("z"), arrays.get("labels"), lists, **notes)
 
 
@@ -101,13 +108,16 @@ def write_npy(data: Embeddings, path: Path) -> None:
     names = data.class_names or {}
     with replacing(path) as temporary:
         np.save(temporary, data.z.float().numpy())
-    rows = zip(data.ids, data.labels.tolist(), data.split, data.role, strict=True)
+    columns = {"split": data.split, "role": data.role} | (
+        {"sequence": data.sequence} if data.sequence else {}
+    )
+    rows = zip(data.ids, data.labels.tolist(), *columns.values(), strict=True)
     with (
         replacing(path.with_suffix(".csv")) as temporary,
         temporary.open("w", newline="", encoding="utf-8") as file,
     ):
         writer = csv.writer(file)
-        writer.writerow(["id", "label", "class", "split", "role"])
+        writer.writerow(["id", "label", "class", *columns])
         writer.writerows((name, label, names.get(label, ""), *rest) for name, label, *rest in rows)
 
 
@@ -137,6 +147,8 @@ def write_parquet(data: Embeddings, path: Path) -> None:
             "embedding": pa.FixedSizeListArray.from_arrays(flat, data.z.shape[1]),
         }
     )
+    if data.sequence:
+        table = table.append_column("sequence", pa.array(data.sequence))
     table = table.replace_schema_metadata({"meta": json.dumps(data.meta)})
     with replacing(path) as temporary:
         pq.write_table(table, temporary, write_page_checksum=True)
@@ -178,7 +190,7 @@ def _from_columns(
         named = zip(labels.tolist(), columns["class"], strict=True)
         class_names = (class_names or {}) | {label: str(name) for label, name in named if name}
     lists = {"ids": columns.get("id", columns.get("path", []))}
-    lists |= {name: columns[name] for name in ("split", "role") if any(columns.get(name, []))}
+    lists |= {name: columns[name] for name in _LISTS[1:] if any(columns.get(name, []))}
     lists = {name: [str(value) for value in column] for name, column in lists.items()}
     return _assemble(path, z, labels, lists, class_names=class_names, meta=meta)
 

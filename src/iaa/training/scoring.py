@@ -1,6 +1,7 @@
 """Retrieval on classes the network has not seen: while training, and in the end."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,10 @@ def embeddings(
     at = rows.numpy()
     names = {label: part.class_names[label] for label in labels.unique().tolist()}
     ids = task.source.ids(part, rows)
-    return Embeddings(z, labels, ids, names, part.split[at].tolist(), part.role[at].tolist())
+    sequence = [] if part.sequence is None else part.sequence[at].tolist()
+    return Embeddings(
+        z, labels, ids, names, part.split[at].tolist(), part.role[at].tolist(), sequence=sequence
+    )
 
 
 def share(task: Task, part: Dataset, *, again: bool = False) -> Batches:
@@ -73,9 +77,6 @@ def score_tests(
         data = embeddings(task, network, part)
         if keep is not None and task.fabric.is_global_zero:
             file = "embeddings.safetensors" if name == "test" else f"embeddings-{name}.safetensors"
-            kept = Embeddings(
-                data.z, data.labels, data.ids, data.class_names, data.split, data.role, meta or {}
-            )
-            kept.save(keep / file)
+            replace(data, meta=meta or {}).save(keep / file)
         found[name] = scores(data, part.ks)
     return found
