@@ -120,7 +120,7 @@ def _check_required(file: Path, columns: Columns) -> None:
 
 
 def _splits(file: Path, columns: Columns) -> list[str]:
-    """The split of every row, empty where the table has none; ``val`` is the test part if there is no other."""
+    """The split of every row, empty where the table has none; ``val`` is the test part if there is none."""
     given = [str(value).strip().lower() for value in columns.get("split", ())]
     for row, value in enumerate(given, start=1):
         if value not in ("train", "val", "validation", "test"):

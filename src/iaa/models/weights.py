@@ -1,6 +1,5 @@
 """Weights from files: read safely, checked against the network, with a note of what did not match."""
 
-import pickle
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -43,7 +42,9 @@ def read(path: Path | str) -> State:
         return read_tensors(path)[0]
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+    except Exception as error:  # damaged pickles fail in many ways
+        if isinstance(error, OSError | MemoryError):
+            raise
         raise ValueError(
             f"{path} holds no plain tensors that can be read safely: {_first_line(error)}"
         ) from error

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from iaa.errors import need, unknown
-from iaa.retrieval.cosine import points
+from iaa.retrieval.cosine import points, unit
 from iaa.retrieval.input_checks import as_vectors
 from iaa.retrieval.knn import Neighbors, knn, without
 
@@ -119,10 +119,9 @@ def _any_of(index: Tensor, excluded: Tensor) -> Tensor:
 
 
 def _array(z: Tensor, distance: str) -> Any:
-    block = z.float()
-    return (
-        (torch.nn.functional.normalize(block, dim=1) if distance == "cosine" else block)
-        .contiguous()
-        .cpu()
-        .numpy()
-    )
+    rows = unit(z) if distance == "cosine" else z.float()
+    if distance != "cosine" and not bool((rows.abs() < 1e18).all()):
+        raise ValueError(
+            "z must be below 1e18 for an index by Euclidean distance: its squares overflow float32"
+        )
+    return rows.contiguous().cpu().numpy()

@@ -129,7 +129,7 @@ def differences(former: dict[str, Any], config: dict[str, Any]) -> str:
 
 
 def _read_shard(path: Path) -> tuple[Tensor, Tensor, UnreadableImages]:
-    tensors, header = read_tensors(path)
+    tensors, header = read_tensors(path, require_checksum=True)
     try:
         rows, z = tensors["rows"], tensors["z"]
         bad = [(str(name), str(reason)) for name, reason in json.loads(header["bad"])]
