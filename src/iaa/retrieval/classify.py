@@ -121,9 +121,9 @@ class Identifier:
         step = max(1, BLOCK // max(len(self._member), len(self)))
         with full_precision(z.device):
             blocks = (self._scores(self._seen(block)) for block in z.split(step))
-            found = [scores.topk(min(top, len(self)), dim=1) for scores in blocks]
-        order = torch.cat([one.indices for one in found])
-        return Guess(self.labels[order], torch.cat([one.values for one in found]))
+            best = [scores.topk(min(top, len(self)), dim=1) for scores in blocks]
+        order = torch.cat([part.indices for part in best])
+        return Guess(self.labels[order], torch.cat([part.values for part in best]))
 
     def _seen(self, z: Tensor) -> Tensor:
         return unit(z) if self._frame is None else self._frame(z)
@@ -204,10 +204,10 @@ def class_gaussians(
     return Gaussians(mean, variance, centre, spread)
 
 
-def likelihood_ratio(query: Float[Tensor, "q d"], found: Gaussians) -> Float[Tensor, "q c"]:
+def likelihood_ratio(query: Float[Tensor, "q d"], gaussians: Gaussians) -> Float[Tensor, "q c"]:
     """Log-likelihood under every class less that under anything at all, divided by the dimensions."""
-    x = query - found.centre
-    precision, linear, constant = found.parts
+    x = query - gaussians.centre
+    precision, linear, constant = gaussians.parts
     inside = x.square() @ precision.T - 2 * x @ linear.T + constant
-    anything = (x.square() / found.spread + found.spread.log()).sum(1, keepdim=True)
+    anything = (x.square() / gaussians.spread + gaussians.spread.log()).sum(1, keepdim=True)
     return (anything - inside) / (2 * query.shape[1])

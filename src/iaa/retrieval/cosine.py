@@ -116,15 +116,15 @@ def points(
     sets = [z] if other is None else [z, other]
     centre, radius = None, 0.0
     if distance == "euclidean":
-        total = sum(block.sum(0) for one in sets for block in _blocks(one))
+        total = sum(block.sum(0) for side in sets for block in _blocks(side))
         centre = torch.as_tensor(total) / sum(map(len, sets))
-        radius = max(float((block - centre).norm(dim=1).max()) for one in sets for block in _blocks(one))
+        radius = max(float((block - centre).norm(dim=1).max()) for side in sets for block in _blocks(side))
     prepared = []
-    for one in sets:
-        scale = _scale(one, radius, distance)
+    for side in sets:
+        scale = _scale(side, radius, distance)
         used = scale[scale > 0]
         extreme = bool((used > 2.0**80).any()) or bool((used < 2.0**-80).any())
-        prepared.append(Points(one, scale, centre, extreme))
+        prepared.append(Points(side, scale, centre, extreme))
     return prepared[0], prepared[-1]
 
 

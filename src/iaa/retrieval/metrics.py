@@ -206,9 +206,9 @@ def _fill(result: PerQuery, rows: Tensor, hit: Bool[Tensor, "b k"]) -> None:
     """Metrics from whether each neighbour, nearest first, is a positive."""
     total = result.positives[rows]
     rank = torch.arange(1, hit.shape[1] + 1, device=hit.device)
-    found = hit.cumsum(1)
+    hits = hit.cumsum(1)
     inside = hit & (rank <= total[:, None])
     result.r_precision[rows] = inside.sum(1) / total.double()
-    result.map_at_r[rows] = torch.where(inside, found / rank.double(), 0.0).sum(1) / total
+    result.map_at_r[rows] = torch.where(inside, hits / rank.double(), 0.0).sum(1) / total
     first = torch.where(hit.any(1), hit.int().argmax(1) + 1, result.depth + 1)
     result.first[rows] = first.clamp(max=result.depth + 1)
