@@ -31,7 +31,7 @@ from iaa.provenance import (
     fingerprint,
 )
 from iaa.retrieval.embeddings import Embeddings
-from iaa.retrieval.shards import Parts
+from iaa.retrieval.shards import Shards
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def command(
         print(f"{out} already holds these embeddings: nothing to do (--force makes them again)")
         return 0
     folder = out / "embeddings.parts" if len(targets) > 1 else out.with_name(out.name + ".parts")
-    parts = Parts(folder, config, restart=restart)
+    parts = Shards(folder, config, restart=restart)
     try:
         done_before, began = parts.done, time.monotonic()
         _embed(embedder, dataset, parts, compute, device)
@@ -164,7 +164,7 @@ def command(
 
 
 def _embed(
-    network: Embedder, dataset: ImageDataset, parts: Parts, compute: ComputeOptions, device: torch.device
+    network: Embedder, dataset: ImageDataset, parts: Shards, compute: ComputeOptions, device: torch.device
 ) -> None:
     if parts.done:
         print(f"continuing: {parts.done:,} of {len(dataset):,} images are done", file=sys.stderr)
@@ -246,5 +246,5 @@ def _exists(path: Path, config: dict[str, Any]) -> bool:
     return True
 
 
-def _kept(parts: Parts, total: int) -> str:
+def _kept(parts: Shards, total: int) -> str:
     return f"{parts.done:,} of {total:,} images are kept, the same command continues there"

@@ -16,7 +16,7 @@ from iaa.gallery.listing import Stamp, own_vectors, with_row_ids
 from iaa.inference import Model
 from iaa.provenance import fingerprint
 from iaa.retrieval.embeddings import Embeddings
-from iaa.retrieval.shards import Parts
+from iaa.retrieval.shards import Shards
 
 SAVE_EVERY = 1024
 """Images between two saves, the most that a kill can cost."""
@@ -48,9 +48,9 @@ def embed_ids(
     files = {"ids": ids, "stamps": [stamps[id] for id in ids]}
     config = {"model": model.identity, "images": fingerprint(files)}
     try:
-        parts = Parts(folder, config)
+        parts = Shards(folder, config)
     except ValueError:  # begun with other images
-        parts = Parts(folder, config, restart=True)
+        parts = Shards(folder, config, restart=True)
     done = parts.done
 
     def on_batch(images: int) -> None:
@@ -122,7 +122,7 @@ def embed_query(query: Any, model: Model | None, *, dim: int) -> tuple[list[str]
     return [str(row) for row in range(len(z))], z
 
 
-def _collect(parts: Parts, images: ImageDataset) -> tuple[Tensor, Tensor, list[tuple[str, str]]]:
+def _collect(parts: Shards, images: ImageDataset) -> tuple[Tensor, Tensor, list[tuple[str, str]]]:
     try:
         return parts.collect()
     except ValueError:

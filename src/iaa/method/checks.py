@@ -15,6 +15,9 @@ def check_batch(
 
     Raises ``TypeError`` or ``ValueError`` that names what is wrong and where.
     """
+    for name, given in (("z", z), ("labels", labels)):
+        if not isinstance(given, Tensor):
+            raise TypeError(f"{name} must be a tensor, got {type(given).__name__}: torch.as_tensor makes one")
     if not z.is_floating_point():
         raise TypeError(f"z must hold floating-point numbers, got {z.dtype}")
     if z.ndim != 2:
