@@ -43,18 +43,11 @@ def save(folder: Path, task: Task, position: Position) -> None:
         for key, value in entry.items():
             if isinstance(value, Tensor):
                 tensors[f"optimizer.{place}.{key}"] = value
-    augment = task.criterion.augment
-    if (
-        augment._factor is not None
-    ):  # renewed now and then while streaming, so it is part of where a run stands
-        tensors["factor"] = augment._factor
     tensors = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
     header = {
         "format": FORMAT,
         "fingerprint": fingerprint(task),
         "position": json.dumps(vars(position)),
-        "factor_age": str(augment._factor_age),
-        "disguise": json.dumps(task.criterion._disguise),  # it decides how often a random miner draws
         "precision": json.dumps(_plain(task.fabric.strategy.precision.state_dict())),
     }
     try:
@@ -82,10 +75,6 @@ def restore(folder: Path, task: Task) -> Position:
         raise ValueError(f"checkpoint {path} belongs to another run: its configuration or its data differ")
     task.network.load_state_dict(_under("network.", tensors))
     task.criterion.load_state_dict(_under("criterion.", tensors))
-    task.criterion.augment._factor_age = int(header["factor_age"])
-    task.criterion._disguise = json.loads(header.get("disguise", '"easy"'))
-    if "factor" in tensors:
-        task.criterion.augment._factor = tensors["factor"].to(task.fabric.device)
     _restore_optimizer(task, _under("optimizer.", tensors))
     task.fabric.strategy.precision.load_state_dict(json.loads(header["precision"]))
     return Position(**json.loads(header["position"]))

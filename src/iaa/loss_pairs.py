@@ -1,0 +1,93 @@
+"""Which pairs a boosted loss works on: what a miner may choose, what a caller chose, what a memory holds."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from pytorch_metric_learning.distances import BaseDistance
+from pytorch_metric_learning.losses import CrossBatchMemory
+from torch import Tensor, nn
+
+Hide = Literal["near", "far", None]
+Tuple = tuple[Tensor, ...]
+"""PML's indices tuple: (anchor, positive, anchor, negative) or (anchor, positive, negative)."""
+Context = tuple[Tensor, Tensor, Tensor | None]
+"""Real candidates, their labels, and for each its position in the batch, -1 if it has none."""
+
+
+@contextmanager
+def hidden_pairs(module: nn.Module, barred: Bool[Tensor, "A R"], hide: Hide) -> Iterator[None]:
+    """Within, the distances of ``module`` show barred pairs as nearest of all, or as farthest of all.
+
+    A miner of hard positives passes over the nearest, one of easy positives over the farthest. To filter what
+    they chose would not do: the easiest positive is always the sample itself, and nothing would remain.
+    """
+
+    def fill(distance: Any, _: Any, matrix: Tensor) -> Tensor:
+        if matrix.shape != barred.shape:
+            return matrix
+        limit = torch.finfo(matrix.dtype).max / 2  # PML itself marks what to ignore by the full limit
+        return matrix.masked_fill(barred, limit if (hide == "near") == distance.is_inverted else -limit)
+
+    distances = {part for part in module.modules() if isinstance(part, BaseDistance)} if hide else set()
+    hooks = [distance.register_forward_hook(fill) for distance in distances]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def mine(
+    miner: nn.Module,
+    z: Float[Tensor, "A D"],
+    labels: Int[Tensor, "A"],
+    reference: tuple[Tensor, Tensor] | None,
+    barred: Bool[Tensor, "A R"],
+    hide: Hide,
+) -> Tuple:
+    """What the miner chooses when barred pairs, which PML takes for positives, are hidden from it."""
+    with hidden_pairs(miner, barred, hide):
+        chosen: Tuple = miner(z, labels, *(reference or ()))
+    allowed = ~barred[chosen[0], chosen[1]]
+    if len(chosen) == 3:
+        return tuple(index[allowed] for index in chosen)
+    return chosen[0][allowed], chosen[1][allowed], chosen[2], chosen[3]
+
+
+def extend(given: Tuple, batch: int, synthetics: int, *, anchors_too: bool) -> Tuple:
+    """Pairs or triplets of originals, and the same ones with the copies of each in its place."""
+    if len(given) not in (3, 4):
+        raise ValueError(f"indices_tuple must hold 3 or 4 tensors, got {len(given)}")
+    is_anchor = (True, False, False) if len(given) == 3 else (True, False, True, False)
+    copies = range(synthetics // batch + 1)
+    return tuple(
+        torch.cat([index + (copy * batch if anchors_too or not anchor else 0) for copy in copies])
+        for index, anchor in zip(given, is_anchor, strict=True)
+    )
+
+
+def join(given: Tuple, pairs: Tuple, real: int) -> Tuple:
+    """Pairs with real candidates as given, and those of all pairs whose candidate is synthetic."""
+    if len(given) != 4:
+        raise ValueError(f"with ref_emb, indices_tuple must hold pairs (4 tensors), got {len(given)} tensors")
+    a1, p, a2, n = pairs
+    more = a1[p >= real], p[p >= real], a2[n >= real], n[n >= real]
+    return tuple(torch.cat(both) for both in zip(given, more, strict=True))
+
+
+def remember(memory: CrossBatchMemory, z: Float[Tensor, "B D"], labels: Int[Tensor, "B"]) -> Context:
+    """Put the originals of a batch into the memory; what it holds then, and which of it is the batch."""
+    if len(z) > memory.memory_size:
+        raise ValueError(f"memory_size must be at least the batch size {len(z)}, got {memory.memory_size}")
+    memory.embedding_memory, memory.label_memory = (
+        memory.embedding_memory.to(z),
+        memory.label_memory.to(labels),
+    )
+    memory.add_to_memory(z, labels, len(z))
+    filled = memory.memory_size if memory.has_been_filled else memory.queue_idx
+    origin = labels.new_full((memory.memory_size,), -1)
+    origin[memory.curr_batch_idx] = torch.arange(len(z), device=z.device)
+    return memory.embedding_memory[:filled], memory.label_memory[:filled], origin[:filled]
