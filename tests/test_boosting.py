@@ -552,7 +552,12 @@ def test_attributes_are_those_of_the_wrapped_loss():
     softmax = boosted(pml.NormalizedSoftmaxLoss(CLASSES, DIM))
     assert softmax.W is softmax.loss.W
     assert torch.equal(softmax.get_logits(z), softmax.loss.get_logits(z))
+    softmax.temperature = 0.5
+    assert softmax.loss.temperature == 0.5
     assert boosted(pml.MarginLoss(beta=0.7)).beta == 0.7
+    memory = boosted(pml.CrossBatchMemory(pml.ContrastiveLoss(), DIM, 48, miner=miners.BatchHardMiner()))
+    assert memory.miner is None
+    assert memory.loss.miner is not None
     with pytest.raises(AttributeError, match="nonsense"):
         _ = proxies.nonsense
 

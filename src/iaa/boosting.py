@@ -56,10 +56,15 @@ class BoostedLoss(BaseMetricLossFunction):
         nn.Module.__init__(self)  # distance, reducer and the like are those of the wrapped loss
         if anchors not in get_args(Anchors):
             raise unknown("anchors", anchors, get_args(Anchors))
-        self.loss, self.augment, self.miner, self.own_copies = loss, augment, miner, own_copies
+        self.augment, self.miner, self.own_copies = augment, miner, own_copies
         self.parts = parts_of(loss, miner, anchors, num_classes=augment.num_classes, dim=augment.dim)
+        for part in self.parts:
+            if getattr(augment, "makes_classes", False) and part.has_row_per_class(augment.num_classes):
+                name = type(part.loss).__name__
+                raise ValueError(f"the generator makes new classes, for which {name} has no parameters")
         self._warned = False
         self._reset_counts()
+        self.loss = loss  # from here on, what only the loss has is read from it and set on it
 
     @property
     def anchors(self) -> str:
@@ -214,6 +219,14 @@ class BoostedLoss(BaseMetricLossFunction):
             if name.startswith("__") or "loss" not in self.__dict__.get("_modules", {}):
                 raise
             return getattr(self._modules["loss"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        loss = self.__dict__.get("_modules", {}).get("loss")
+        own = name in self.__dict__ or name in self.__dict__.get("_modules", {}) or hasattr(type(self), name)
+        if loss is None or own or not hasattr(loss, name):
+            super().__setattr__(name, value)
+        else:
+            setattr(loss, name, value)
 
     def get_extra_state(self) -> Int[Tensor, "n 2"]:
         """Where each cross-batch memory writes next, and whether it is full: not part of PML's state."""

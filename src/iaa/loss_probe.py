@@ -46,6 +46,10 @@ class Part:
     memory: CrossBatchMemory | None = None
     """The memory that the loss is compared with."""
 
+    def has_row_per_class(self, num_classes: int) -> bool:
+        """Whether the loss learns something for every class, such as proxies."""
+        return any(num_classes in parameter.shape for parameter in self.loss.parameters())
+
     def __call__(
         self,
         z: Float[Tensor, "A D"],
