@@ -54,5 +54,5 @@ def _words(hint: Any) -> str:
     if kind is tuple:
         return f"a list of {_WORDS[inner[0]]}s"
     if kind is dict:
-        return f"an object of {_WORDS[inner[1]]}s"
+        return f"an object whose values are each {_words(inner[1])}"
     return f"a {_WORDS[hint]}" if hint in (int, float) else _WORDS[hint]

@@ -3,16 +3,17 @@
 import logging
 import random
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from iaa.config import Config, load_config
 from iaa.data import Dataset
+from iaa.losses import Baseline
 from iaa.training import checkpoint, distributed, finalize, runs, scoring
 from iaa.training.checkpoint import Position
 from iaa.training.data_source import Batches
@@ -25,8 +26,17 @@ from iaa.training.signals import Interrupts
 _log = logging.getLogger("iaa.train")
 
 
-def train(config: Config | None = None, *, resume: str | Path | None = None, quiet: bool = False) -> Path:
+def train(
+    config: Config | None = None,
+    *,
+    resume: str | Path | None = None,
+    quiet: bool = False,
+    loss: nn.Module | Baseline | None = None,
+) -> Path:
     """Train, measure, and leave everything in a run directory, whose path is returned.
+
+    ``loss`` is a loss of your own, or a (loss, miner) pair, instead of the one that the configuration names;
+    to go on with an interrupted run it must be given again.
 
     ``resume`` names the directory of an interrupted run, which goes on where its last checkpoint stands; on
     a CPU it ends with the same bits as if it had never been interrupted.
@@ -34,8 +44,11 @@ def train(config: Config | None = None, *, resume: str | Path | None = None, qui
     if (config is None) == (resume is None):
         raise ValueError("give either a configuration or a run to resume")
     config = config or load_config(str(resume))
+    if loss is not None:
+        loss = Baseline(loss, None) if isinstance(loss, nn.Module) else Baseline(*loss)
+        config = replace(config, loss=type(loss.loss).__name__)
     fabric = launch(config)
-    task = assemble(config, fabric)
+    task = assemble(config, fabric, loss=loss)
     leads = fabric.is_global_zero
     folder = Path(fabric.broadcast(str(resume or runs.create(config)) if leads else ""))
     position = checkpoint.restore(folder, task) if resume else Position()
@@ -65,6 +78,7 @@ def train(config: Config | None = None, *, resume: str | Path | None = None, qui
             start = position.step if epoch == position.epoch else 0
             told = Told(**position.told) if start else Told()
             augment.strength = _strength(config, epoch)
+            task.criterion.train(epoch >= config.augment.start_epoch)  # no synthetics before
             if start == 0 and _is_due(config, epoch):
                 shown.say("class statistics")
                 told.statistics += _estimate(task)  # Eq. 7-8 over the training set
@@ -79,10 +93,12 @@ def train(config: Config | None = None, *, resume: str | Path | None = None, qui
                 health.embeddings(z, labels, epoch, step)
                 if _streams(config, epoch):
                     told.statistics += _update(task, z, labels)  # Eq. 7-8 from the batch
-                loss = task.criterion(z, labels)  # generate samples (Eq. 17), boost the loss (Eq. 18-20)
-                value = told.step(loss, len(z))
+                batch_loss = task.criterion(
+                    z, labels
+                )  # generate samples (Eq. 17), boost the loss (Eq. 18-20)
+                value = told.step(batch_loss, len(z))
                 health.loss(value, epoch, step)
-                fabric.backward(loss)
+                fabric.backward(batch_loss)
                 distributed.average_gradients(task.criterion)
                 if config.optimizer.clip:
                     fabric.clip_gradients(task.model, task.optimizer, max_norm=config.optimizer.clip)

@@ -4,6 +4,7 @@ import logging
 import math
 import os
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,9 +16,10 @@ from iaa.config import Augment, Config, Optimizer
 from iaa.data import Dataset
 from iaa.data.sampler import BalancedSampler
 from iaa.errors import need, unknown
-from iaa.losses import Baseline
+from iaa.losses import Baseline, build_miner, with_memory
 from iaa.losses import build as build_loss
 from iaa.method.augment import IAA
+from iaa.method.augmentation import Augmentation
 from iaa.training.data_source import Batches, Source, open_source, trained_on
 
 if TYPE_CHECKING:
@@ -87,14 +89,18 @@ def launch(config: Config) -> "Fabric":
     return fabric
 
 
-def assemble(config: Config, fabric: "Fabric") -> Task:
-    """Everything in place; the same on every rank, save its share of the batches."""
+def assemble(config: Config, fabric: "Fabric", *, loss: Baseline | None = None) -> Task:
+    """Everything in place; the same on every rank, save its share of the batches.
+
+    ``loss`` takes the place of the one that the configuration names.
+    """
     ranks = fabric.world_size
     if config.batch.classes % ranks:
         raise ValueError(
             f"batch.classes ({config.batch.classes}) must be a multiple of the {ranks} processes"
         )
-    _loss(config, 2, 2)  # a name that is wrong is told before any image is read
+    if loss is None:
+        _loss(config, 2, 2)  # a wrong name is reported before any image is read
     source, network = open_source(config)
     train = source.dataset.part("train")
     for name, part in {"val": source.dataset.part("val"), **source.tests}.items():
@@ -121,7 +127,7 @@ def assemble(config: Config, fabric: "Fabric") -> Task:
     looked_at = train
     if config.augment.samples is not None:
         looked_at = train.per_class(config.augment.samples, seed=config.seed)
-    criterion = _criterion(config, int(train.labels.max()) + 1, network.dim).to(fabric.device)
+    criterion = _criterion(config, int(train.labels.max()) + 1, network.dim, loss).to(fabric.device)
     optimizer = _optimizer(config.optimizer, network, criterion)
     wanted: nn.Module = network
     if config.network.channels_last:
@@ -145,8 +151,11 @@ def assemble(config: Config, fabric: "Fabric") -> Task:
 
 
 def augmentation(options: Augment, num_classes: int, dim: int) -> IAA:
-    """The method with the options of a run."""
-    return IAA(
+    """The method with the options of a run, or another generator in its place."""
+    make = IAA
+    if options.generator != "gaussian":
+        make = partial(Augmentation, options.generator, mix=options.mix)  # type: ignore[assignment]
+    return make(
         num_classes,
         dim,
         covariance=options.covariance,
@@ -179,13 +188,21 @@ def rate(options: Optimizer, epoch: float, epochs: int) -> float:
 
 def _loss(config: Config, num_classes: int, dim: int) -> Baseline:
     try:
-        return build_loss(config.loss, num_classes=num_classes, dim=dim, **config.loss_options)
-    except TypeError as error:  # build names the loss itself; here an option has no place
+        chosen = build_loss(config.loss, num_classes=num_classes, dim=dim, **config.loss_options)
+    except (TypeError, AssertionError) as error:  # build names the loss itself; here an option has no place
         raise ValueError(f"loss_options do not fit {config.loss}: {error}") from error
+    if config.miner is not None:
+        try:
+            chosen = Baseline(chosen.loss, build_miner(config.miner, **config.miner_options))
+        except TypeError as error:
+            raise ValueError(f"miner_options do not fit {config.miner}: {error}") from error
+    elif config.miner_options:
+        raise ValueError(f"miner_options need a miner, got {config.miner_options} without one")
+    return with_memory(chosen, dim=dim, size=config.memory) if config.memory else chosen
 
 
-def _criterion(config: Config, num_classes: int, dim: int) -> BoostedLoss:
-    loss, miner = _loss(config, num_classes, dim)
+def _criterion(config: Config, num_classes: int, dim: int, given: Baseline | None = None) -> BoostedLoss:
+    loss, miner = given or _loss(config, num_classes, dim)
     options = config.augment
     augment = augmentation(options, num_classes, dim)
     own_copies = config.loss == "triplet" if options.own_copies is None else options.own_copies
@@ -197,6 +214,7 @@ def _optimizer(options: Optimizer, network: Any, criterion: nn.Module) -> torch.
     proxies = [parameter for parameter in criterion.parameters() if parameter.requires_grad]
     if proxies:
         lr = options.lr * options.head_factor
+        # the losses normalise proxies: decay would only change how fast they turn
         groups.append({"name": "proxies", "params": proxies, "lr": lr, "weight_decay": 0.0})
     for group in groups:
         group["full_lr"] = group["lr"]
