@@ -6,6 +6,7 @@ import pytest
 import torch
 from pytorch_metric_learning import losses as pml
 from pytorch_metric_learning import miners
+from pytorch_metric_learning.distances import CosineSimilarity, LpDistance
 
 import iaa
 import oracles
@@ -189,3 +190,20 @@ def test_a_memory_takes_the_miner_inside():
     assert miner is None
     assert isinstance(loss, pml.CrossBatchMemory)
     assert loss.miner.neg_strategy == "hard"
+
+
+@pytest.mark.parametrize("distance", [CosineSimilarity(), LpDistance()], ids=["similarity", "distance"])
+@pytest.mark.parametrize("candidates", [False, True])
+def test_hard_pairs_are_those_of_pml(distance, candidates):
+    z, labels = batch()
+    other, other_labels = torch.randn(14, DIM, dtype=torch.double), torch.arange(14) % CLASSES
+    reference = (other, other_labels) if candidates else ()
+    options = {"epsilon": 0.1, "distance": distance}
+    ours, theirs = (
+        kind(**options)(z, labels, *reference) for kind in (losses.HardPairs, miners.MultiSimilarityMiner)
+    )
+    for side in (slice(0, 2), slice(2, 4)):
+        pairs = [
+            set(zip(*(index.tolist() for index in found[side]), strict=True)) for found in (ours, theirs)
+        ]
+        assert pairs[0] == pairs[1] != set()

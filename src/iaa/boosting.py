@@ -180,11 +180,14 @@ class BoostedLoss(BaseMetricLossFunction):
             z, labels, reference = candidates, candidate_labels, None
             barred = (origin[:, None] == origin) & (origin >= 0)
             barred.fill_diagonal_(False)  # PML leaves the diagonal out by itself
+        matrix: Tensor | None = None
+        if part.shares_distance and reference is not None and given is None:
+            matrix = part.loss.distance(z, candidates)  # type: ignore[operator]
         pairs: Tuple | None = None
         if given is not None and context is None:
             pairs = extend(given, len(itself), len(synthetic), anchors_too=part.anchors == "all")
         elif part.miner is not None:
-            pairs = mine(part.miner, z, labels, reference, barred, part.hide)
+            pairs = mine(part.miner, z, labels, reference, barred, part.hide, matrix)
         elif part.takes_pairs:
             same = labels[:, None] == candidate_labels
             positive = (same & ~barred).fill_diagonal_(False) if reference is None else same & ~barred
@@ -193,7 +196,7 @@ class BoostedLoss(BaseMetricLossFunction):
                 pairs = join(given, pairs, len(others))
         if pairs is not None:
             self._count(pairs, len(others))
-        return part(z, labels, pairs, reference, barred)
+        return part(z, labels, pairs, reference, barred, matrix)
 
     def _reset_counts(self) -> None:
         self.num_positives = self.num_negatives = 0

@@ -2,14 +2,22 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from functools import partial
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
-from pytorch_metric_learning.distances import BaseDistance
+from pytorch_metric_learning.distances import (
+    BaseDistance,
+    CosineSimilarity,
+    DotProductSimilarity,
+    LpDistance,
+    SNRDistance,
+)
 from pytorch_metric_learning.losses import CrossBatchMemory
 from torch import Tensor, nn
 
+KNOWN = (CosineSimilarity, DotProductSimilarity, LpDistance, SNRDistance)
 Hide = Literal["near", "far", None]
 Tuple = tuple[Tensor, ...]
 """PML's indices tuple: (anchor, positive, anchor, negative) or (anchor, positive, negative)."""
@@ -17,27 +25,49 @@ Context = tuple[Tensor, Tensor, Tensor | None]
 """Real candidates, their labels, and for each its position in the batch, -1 if it has none."""
 
 
-@contextmanager
-def hidden_pairs(module: nn.Module, barred: Bool[Tensor, "A R"], hide: Hide) -> Iterator[None]:
-    """Within, the distances of ``module`` show barred pairs as nearest of all, or as farthest of all.
+def hidden(matrix: Tensor, barred: Bool[Tensor, "A R"], hide: Hide, *, is_inverted: bool) -> Tensor:
+    """Distances in which barred pairs are nearest of all, or farthest of all.
 
     A miner of hard positives passes over the nearest, one of easy positives over the farthest. To filter what
     they chose would not do: the easiest positive is always the sample itself, and nothing would remain.
     """
+    limit = torch.finfo(matrix.dtype).max / 2  # PML itself marks what to ignore by the full limit
+    return matrix.masked_fill(barred, limit if (hide == "near") == is_inverted else -limit)
 
-    def fill(distance: Any, _: Any, matrix: Tensor) -> Tensor:
-        if matrix.shape != barred.shape:
-            return matrix
-        limit = torch.finfo(matrix.dtype).max / 2  # PML itself marks what to ignore by the full limit
-        return matrix.masked_fill(barred, limit if (hide == "near") == distance.is_inverted else -limit)
 
-    distances = {part for part in module.modules() if isinstance(part, BaseDistance)} if hide else set()
-    hooks = [distance.register_forward_hook(fill) for distance in distances]
+@contextmanager
+def distances_shown(
+    module: nn.Module, barred: Bool[Tensor, "A R"], hide: Hide, matrix: Tensor | None = None
+) -> Iterator[None]:
+    """Within, the distances of ``module`` hide barred pairs; ``matrix`` is their result if it is known."""
+
+    def show(distance: BaseDistance, query: Tensor, reference: Tensor | None = None) -> Tensor:
+        rows = len(query), len(query if reference is None else reference)
+        if matrix is not None and rows == barred.shape:
+            found = matrix
+        else:
+            found = type(distance).forward(distance, query, reference)
+        hides = rows == barred.shape and hide is not None
+        return hidden(found, barred, hide, is_inverted=distance.is_inverted) if hides else found
+
+    shown = hide is not None or matrix is not None
+    distances = {part for part in module.modules() if isinstance(part, BaseDistance)} if shown else set()
     try:
+        for distance in distances:
+            distance.forward = partial(show, distance)
         yield
     finally:
-        for hook in hooks:
-            hook.remove()
+        for distance in distances:
+            del distance.forward
+
+
+def same_distance(loss: nn.Module, miner: nn.Module) -> bool:
+    """Whether a loss and a miner each compute one matrix of the same distances, so that one is enough."""
+    first, second = ([d for d in part.modules() if isinstance(d, BaseDistance)] for part in (loss, miner))
+    if len(first) != 1 or len(second) != 1 or type(first[0]) is not type(second[0]):
+        return False
+    keys = ("normalize_embeddings", "p", "power", "is_inverted")
+    return type(first[0]) in KNOWN and all(getattr(first[0], k) == getattr(second[0], k) for k in keys)
 
 
 def mine(
@@ -47,9 +77,11 @@ def mine(
     reference: tuple[Tensor, Tensor] | None,
     barred: Bool[Tensor, "A R"],
     hide: Hide,
+    matrix: Tensor | None = None,
 ) -> Tuple:
     """What the miner chooses when barred pairs, which PML takes for positives, are hidden from it."""
-    with hidden_pairs(miner, barred, hide):
+    known = None if matrix is None else matrix.detach().clone()  # a miner may write into it
+    with distances_shown(miner, barred, hide, known):
         chosen: Tuple = miner(z, labels, *(reference or ()))
     allowed = ~barred[chosen[0], chosen[1]]
     if len(chosen) == 3:

@@ -12,7 +12,7 @@ from pytorch_metric_learning.losses import CrossBatchMemory, MultipleLosses
 from pytorch_metric_learning.utils.distributed import DistributedLossWrapper
 from torch import Tensor, nn
 
-from iaa.loss_pairs import Hide, Tuple, hidden_pairs
+from iaa.loss_pairs import Hide, Tuple, distances_shown, same_distance
 
 Anchors = Literal["auto", "originals", "all"]
 
@@ -43,6 +43,8 @@ class Part:
     """Whether the order of the batch matters to it, as to SmoothAP, which wants class after class."""
     hide: Hide
     """As what barred pairs are shown to the miner, so that it does not choose them."""
+    shares_distance: bool = False
+    """Whether loss and miner look at the same distances, so that they are computed once."""
     memory: CrossBatchMemory | None = None
     """The memory that the loss is compared with."""
 
@@ -57,10 +59,11 @@ class Part:
         pairs: Tuple | None,
         reference: tuple[Tensor, Tensor] | None,
         barred: Bool[Tensor, "A R"],
+        matrix: Tensor | None = None,
     ) -> Tensor:
-        """The loss; candidates that are not in the batch come as ``reference``."""
+        """The loss; candidates from outside the batch are ``reference``, known distances ``matrix``."""
         if reference is not None:
-            with hidden_pairs(self.loss, barred, None if self.takes_pairs else "far"):
+            with distances_shown(self.loss, barred, None if self.takes_pairs else "far", matrix):
                 value: Tensor = self.loss(z, labels, pairs, ref_emb=reference[0], ref_labels=reference[1])
             return value
         if self.by_class:
@@ -116,7 +119,9 @@ def parts_of(
     elif anchors == "originals" and "ref_emb" not in names:
         raise ValueError(f"{type(loss).__name__} takes no ref_emb: anchors must be 'all' or 'auto'")
     hide = _hiding(miner, dim) if miner is not None else None
-    return (Part(loss, miner, 1.0, anchors, takes_pairs, takes_indices, probe.depends_on_order(), hide),)
+    shares = takes_pairs and miner is not None and same_distance(loss, miner)
+    by_class = probe.depends_on_order()
+    return (Part(loss, miner, 1.0, anchors, takes_pairs, takes_indices, by_class, hide, shares),)
 
 
 class _Probe:
@@ -170,7 +175,7 @@ def _hiding(miner: nn.Module, dim: int) -> Hide:
         try:
             with (
                 torch.random.fork_rng(devices=[]),
-                hidden_pairs(asked := copy.deepcopy(miner).cpu(), barred, hide),
+                distances_shown(asked := copy.deepcopy(miner).cpu(), barred, hide),
             ):
                 chosen = asked(z, LABELS, candidates, LABELS.repeat(2))
             if not barred[chosen[0], chosen[1]].any():

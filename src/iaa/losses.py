@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import torch
 from pytorch_metric_learning import distances, losses, miners, reducers
 from torch import Tensor, nn
 
@@ -33,6 +34,23 @@ class PerAnchor(reducers.BaseReducer):
     pos_pair_reduction = neg_pair_reduction = triplet_reduction = element_reduction
 
 
+class HardPairs(miners.MultiSimilarityMiner):
+    """Hard positives and negatives (Eq. 5-6): those of PML's miner, found without its two sorts."""
+
+    def mine(self, embeddings: Tensor, labels: Tensor, ref_emb: Tensor, ref_labels: Tensor) -> Any:
+        """Pairs that are less similar than the nearest negative, or more than the farthest positive."""
+        similarity = self.distance(embeddings, ref_emb) * (1 if self.distance.is_inverted else -1)
+        negative = labels[:, None] != ref_labels
+        positive = ~negative
+        if embeddings is ref_emb:
+            positive.fill_diagonal_(False)
+        nearest = similarity.masked_fill(~negative, -torch.inf).amax(1, keepdim=True)
+        farthest = similarity.masked_fill(~positive, torch.inf).amin(1, keepdim=True)
+        hard_positive = positive & (similarity - self.epsilon < nearest)  # Eq. 5
+        hard_negative = negative & (similarity + self.epsilon > farthest)  # Eq. 6
+        return *torch.where(hard_positive), *torch.where(hard_negative)
+
+
 def contrastive(*, pos_margin: float = 0.0, neg_margin: float = 1.0) -> Baseline:
     """Contrastive loss on Euclidean distances, all pairs (Eq. 2)."""
     return Baseline(losses.ContrastiveLoss(pos_margin, neg_margin, reducer=PerAnchor()), None)
@@ -49,7 +67,7 @@ def multi_similarity(
 ) -> Baseline:
     """Multi-similarity loss (Eq. 4) with its miner of hard positives and negatives (Eq. 5-6)."""
     loss = losses.MultiSimilarityLoss(alpha, beta, base, reducer=PerAnchor())
-    return Baseline(loss, miners.MultiSimilarityMiner(epsilon))
+    return Baseline(loss, HardPairs(epsilon))
 
 
 def triplet_distance(*, margin: float = 0.2, cutoff: float = 0.5, far: float = 1.4) -> Baseline:

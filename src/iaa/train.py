@@ -31,7 +31,7 @@ def train(
     *,
     resume: str | Path | None = None,
     quiet: bool = False,
-    loss: nn.Module | Baseline | None = None,
+    loss: nn.Module | tuple[nn.Module, nn.Module | None] | None = None,
 ) -> Path:
     """Train, measure, and leave everything in a run directory, whose path is returned.
 
