@@ -46,8 +46,8 @@ class HardPairs(miners.MultiSimilarityMiner):
             positive.fill_diagonal_(False)
         nearest = similarity.masked_fill(~negative, -torch.inf).amax(1, keepdim=True)
         farthest = similarity.masked_fill(~positive, torch.inf).amin(1, keepdim=True)
-        hard_positive = positive & (similarity - self.epsilon < nearest)  # Eq. 5
-        hard_negative = negative & (similarity + self.epsilon > farthest)  # Eq. 6
+        hard_positive = positive & (similarity - self.epsilon < nearest)  # Eq. 6
+        hard_negative = negative & (similarity + self.epsilon > farthest)  # Eq. 5
         return *torch.where(hard_positive), *torch.where(hard_negative)
 
 
