@@ -5,11 +5,17 @@ import pytest
 import torch
 from pytorch_metric_learning import losses as pml
 from pytorch_metric_learning import miners, reducers
-from pytorch_metric_learning.distances import CosineSimilarity
+from pytorch_metric_learning.distances import (
+    CosineSimilarity,
+    DotProductSimilarity,
+    LpDistance,
+    SNRDistance,
+)
 from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
 from pytorch_metric_learning.utils.distributed import DistributedLossWrapper
 
 import iaa
+from iaa import losses
 from iaa.boosting import BoostedLoss
 
 CLASSES, DIM = 5, 6
@@ -580,3 +586,41 @@ def test_training_without_statistics_warns_once():
     with pytest.warns(UserWarning, match="BoostedLoss trains without synthetics"):
         criterion(z, labels)
     criterion(z, labels)  # a second warning would be an error
+
+
+SHARED = [
+    (CosineSimilarity, {}),
+    (LpDistance, {"power": 2}),
+    (LpDistance, {"normalize_embeddings": False}),
+    (DotProductSimilarity, {}),
+    (SNRDistance, {}),
+]
+
+
+@pytest.mark.parametrize(("kind", "options"), SHARED)
+def test_distances_that_loss_and_miner_share_are_computed_once(kind, options):
+    z, labels = batch()
+
+    class Counting(kind):
+        calls = 0
+
+        def compute_mat(self, *arguments):
+            type(self).calls += 1
+            return super().compute_mat(*arguments)
+
+    def both(distance):
+        parts = pml.MultiSimilarityLoss, losses.HardPairs
+        loss, miner = (part(distance=distance(**options)) for part in parts)
+        return BoostedLoss(loss, augment, miner)
+
+    augment = iaa.IAA(CLASSES, DIM).fit(*batch(100))
+    shared, apart = both(kind), both(Counting)  # a class that is not PML's is asked by both
+    assert shared.parts[0].shares_distance
+    assert not apart.parts[0].shares_distance
+    values, Counting.calls = [], 0
+    for criterion in (shared, apart):
+        torch.manual_seed(4)
+        values.append(criterion(z, labels))
+    torch.testing.assert_close(*values)
+    assert Counting.calls == 2
+    assert "forward" not in vars(shared.loss.distance)

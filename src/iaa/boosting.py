@@ -10,7 +10,7 @@ from pytorch_metric_learning.losses import BaseMetricLossFunction
 from torch import Tensor, nn
 
 from iaa.errors import unknown
-from iaa.loss_pairs import Context, Tuple, extend, join, mine, remember
+from iaa.loss_pairs import Context, Tuple, distance_matrix, extend, join, mine, remember
 from iaa.loss_probe import Anchors, Part, parts_of
 from iaa.method.augment import IAA
 from iaa.method.checks import Array, as_tensor, check_batch
@@ -182,7 +182,7 @@ class BoostedLoss(BaseMetricLossFunction):
             barred.fill_diagonal_(False)  # PML leaves the diagonal out by itself
         matrix: Tensor | None = None
         if part.shares_distance and reference is not None and given is None:
-            matrix = part.loss.distance(z, candidates)  # type: ignore[operator]
+            matrix = distance_matrix(part.loss.distance, z, candidates, z_first=context is None)
         pairs: Tuple | None = None
         if given is not None and context is None:
             pairs = extend(given, len(itself), len(synthetic), anchors_too=part.anchors == "all")

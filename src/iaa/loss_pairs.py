@@ -61,13 +61,24 @@ def distances_shown(
             del distance.forward
 
 
+def distance_matrix(
+    distance: BaseDistance, z: Float[Tensor, "A D"], candidates: Float[Tensor, "R D"], *, z_first: bool
+) -> Float[Tensor, "A R"]:
+    """What ``distance(z, candidates)`` gives; if candidates begin with ``z``, each is normalised once."""
+    normalized = distance.maybe_normalize(candidates)
+    query = normalized[: len(z)] if z_first else distance.maybe_normalize(z)
+    matrix: Tensor = distance.compute_mat(query, normalized)
+    return matrix if distance.power == 1 else matrix**distance.power
+
+
 def same_distance(loss: nn.Module, miner: nn.Module) -> bool:
     """Whether a loss and a miner each compute one matrix of the same distances, so that one is enough."""
     first, second = ([d for d in part.modules() if isinstance(d, BaseDistance)] for part in (loss, miner))
     if len(first) != 1 or len(second) != 1 or type(first[0]) is not type(second[0]):
         return False
     keys = ("normalize_embeddings", "p", "power", "is_inverted")
-    return type(first[0]) in KNOWN and all(getattr(first[0], k) == getattr(second[0], k) for k in keys)
+    plain = type(first[0]) in KNOWN and not first[0].collect_stats
+    return plain and all(getattr(first[0], k) == getattr(second[0], k) for k in keys)
 
 
 def mine(
