@@ -381,6 +381,8 @@ def test_bad_input_is_named():
         boosted(pml.SelfSupervisedLoss(pml.ContrastiveLoss()))
     with pytest.raises(ValueError, match="Plain takes no indices, so a miner would have no effect"):
         boosted(Plain(), miners.BatchHardMiner())
+    with pytest.raises(ValueError, match="with a memory, indices_tuple cannot be used"):
+        boosted(pml.CrossBatchMemory(pml.ContrastiveLoss(), DIM, 64))(z, labels, (labels, labels, labels))
     with pytest.raises(ValueError, match="the miner belongs to CrossBatchMemory"):
         boosted(pml.CrossBatchMemory(pml.ContrastiveLoss(), DIM, 64), miners.BatchHardMiner())
 

@@ -110,6 +110,10 @@ class BoostedLoss(BaseMetricLossFunction):
         mixed = [(1.0, synthetic_labels)] if isinstance(synthetic_labels, Tensor) else synthetic_labels
         total: Any = 0.0
         for part in self.parts:
+            if part.memory is not None and indices_tuple is not None:
+                raise ValueError(
+                    "with a memory, indices_tuple cannot be used: give CrossBatchMemory the miner"
+                )
             context = remember(part.memory, originals, labels) if part.memory is not None else None
             if ref_emb is not None:
                 context = as_tensor("ref_emb", ref_emb), as_tensor("ref_labels", ref_labels), None
@@ -143,7 +147,7 @@ class BoostedLoss(BaseMetricLossFunction):
         if self.miner is not None:
             pairs = self.miner(z, labels, ref, ref_labels) if ref is not None else self.miner(z, labels)
         if isinstance(pairs, tuple) and len(pairs) in (3, 4):
-            self._count(pairs, len(z))
+            self._count(pairs, len(z if ref is None else ref))
         given = (
             [z] if labels is None and pairs is None else [z, labels] if pairs is None else [z, labels, pairs]
         )
@@ -194,6 +198,8 @@ class BoostedLoss(BaseMetricLossFunction):
             pairs = (*torch.where(positive), *torch.where(~same))
             if given is not None:
                 pairs = join(given, pairs, len(others))
+        elif given is not None:
+            pairs = given  # weights of anchors
         if pairs is not None:
             self._count(pairs, len(others))
         return part(z, labels, pairs, reference, barred, matrix)
