@@ -3,13 +3,15 @@
 import os
 import random
 import time
+from dataclasses import replace
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from iaa.callable_module import make_callable
 from iaa.config import Config
+from iaa.losses import Baseline
 from iaa.runs import Run
 from iaa.training import checkpoint, distributed, scoring
 from iaa.training.checkpoint import Position
@@ -19,20 +21,28 @@ from iaa.training.setup import Task, assemble, launch
 
 
 def train(
-    config: Config | None = None, *, resume: str | os.PathLike[str] | None = None, quiet: bool = False
+    config: Config | None = None,
+    *,
+    resume: str | os.PathLike[str] | None = None,
+    quiet: bool = False,
+    loss: nn.Module | tuple[nn.Module, nn.Module | None] | None = None,
 ) -> Run:
     """Train and score a network, and leave everything in a run directory.
 
     ``resume`` names an interrupted run, which continues from its last checkpoint; on a CPU it ends with the
-    same bits as if it had never been interrupted.
+    same bits as if it had never been interrupted. ``loss`` is a loss of your own, or a (loss, miner) pair, in
+    place of the one that the configuration names; resuming needs it again.
     """
     if (config is None) == (resume is None):
         raise ValueError("give either a configuration or a run to resume")
     former = None if resume is None else Run(resume)
     config = former.config if former else config
     assert config is not None
+    if loss is not None:
+        loss = Baseline(loss, None) if isinstance(loss, nn.Module) else Baseline(*loss)
+        config = replace(config, loss=type(loss.loss).__name__)
     with recorded_threads(former):
-        task = assemble(config, launch(config))
+        task = assemble(config, launch(config), loss=loss)
         with open_run(task, former) as run:
             position = checkpoint.restore(run, task) if former else Position()
             with Session(task, run, position, quiet=quiet) as session:
@@ -45,6 +55,7 @@ def _algorithm_1(task: Task, session: Session) -> None:
     config, augment, options = task.config, task.criterion.augment, task.config.augment
     for epoch, start in session.epochs():  # while not converged
         augment.strength = strength(options, epoch, config.epochs)
+        task.criterion.train(epoch >= options.start_epoch)  # no synthetics before
         if start == 0 and estimates_before(options, augment, epoch):
             session.show("class statistics")
             session.totals.statistics += _estimate(task)  # Eq. 7-8 over the training set

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int, Integer, Num
 from torch import Tensor
 
-from iaa.method.checks import check_batch, check_number, check_whole
+from iaa.method.checks import Array, as_tensor, check_batch, check_number, check_whole
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -66,8 +66,8 @@ def unaffected_by_autocast(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def in_full_precision(*args: P.args, **kwargs: P.kwargs) -> R:
         given = (*args, *kwargs.values())
-        tensors = (value.mean if isinstance(value, ClassStats) else value for value in given)
-        device = next((tensor.device.type for tensor in tensors if isinstance(tensor, Tensor)), "cpu")
+        tensors = [value.mean if isinstance(value, ClassStats) else value for value in given]
+        device = next((value.device.type for value in tensors if isinstance(value, Tensor)), "cpu")
         with torch.autocast(device, enabled=False):
             return function(*args, **kwargs)
 
@@ -75,13 +75,16 @@ def unaffected_by_autocast(function: Callable[P, R]) -> Callable[P, R]:
 
 
 @unaffected_by_autocast
-def estimate(z: Float[Tensor, "N D"], labels: Integer[Tensor, "N"], *, num_classes: int) -> ClassStats:
+def estimate(
+    z: Float[Tensor, "N D"] | Array, labels: Integer[Tensor, "N"] | Array, *, num_classes: int
+) -> ClassStats:
     """Mean and diagonal covariance of each class by maximum likelihood (Eq. 7-8).
 
     Sums run in float32 or better, whatever the precision of ``z``. Two passes, so that a large mean
     does not eat a small variance.
     """
     check_whole("num_classes", num_classes, least=1)
+    z, labels = as_tensor("z", z), as_tensor("labels", labels)
     labels = check_batch(z, labels, num_classes=num_classes)
     z = z.to(torch.promote_types(z.dtype, torch.float32))
     count = torch.bincount(labels, minlength=num_classes)

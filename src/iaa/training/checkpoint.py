@@ -14,7 +14,7 @@ from iaa.training.epoch_totals import EpochTotals
 from iaa.training.setup import Task
 
 FORMAT = "iaa-checkpoint-1"
-KEYS = ("format", "fingerprint", "position", "factor_age", "disguise", "precision")
+KEYS = ("format", "fingerprint", "position", "precision")
 
 
 @dataclass
@@ -41,15 +41,10 @@ def save(run: Run, task: Task, position: Position) -> None:
         for key, value in state.items():
             if isinstance(value, Tensor):
                 tensors[f"optimizer.{index}.{key}"] = value
-    augment = task.criterion.augment
-    if augment._factor is not None:  # renewed now and then while streaming, so it belongs to the state
-        tensors["factor"] = augment._factor
     header = {
         "format": FORMAT,
         "fingerprint": fingerprint(task),
         "position": json.dumps(asdict(position)),
-        "factor_age": str(augment._factor_age),
-        "disguise": json.dumps(task.criterion._disguise),  # it decides how often a random miner draws
         "precision": json.dumps(_plain(task.fabric.strategy.precision.state_dict())),
     }
     write_tensors(run / CHECKPOINT, tensors, header)
@@ -68,10 +63,6 @@ def restore(run: Run, task: Task) -> Position:
     try:
         task.network.load_state_dict(_below("network.", tensors))
         task.criterion.load_state_dict(_below("criterion.", tensors))
-        task.criterion.augment._factor_age = int(header["factor_age"])
-        task.criterion._disguise = json.loads(header["disguise"])
-        if "factor" in tensors:
-            task.criterion.augment._factor = tensors["factor"].to(task.fabric.device)
         _restore_optimizer(task, _below("optimizer.", tensors))
         task.fabric.strategy.precision.load_state_dict(parse_json(header["precision"], str(path)))
         return _position(header["position"], str(path))
