@@ -54,7 +54,7 @@ def found(page) -> None:
 def test_it_begins_with_an_image_of_every_class(page):
     assert sorted(labels(page)) == sorted(set(labels(page)))
     assert len(labels(page)) == 8
-    assert page.locator("#facts").inner_text() == "40 images · 8 classes · convnet, 8 numbers"
+    assert page.locator("#facts").inner_text() == "40 images · 8 classes · convnet, 8 dimensions"
     assert page.title() == "tiny · search"
     sizes = page.locator("#grid img").evaluate_all(
         "all => Promise.all(all.map(one => one.decode().then(() => one.naturalWidth)))"
@@ -181,7 +181,7 @@ def test_what_is_no_image_is_refused_in_words(page, tmp_path):
     broken = tmp_path / "broken.png"
     broken.write_bytes(b"\x89PNG\r\n\x1a\n")
     page.set_input_files("#file", broken)
-    page.wait_for_selector("#trouble:has-text('the file is no image that can be read')")
+    page.wait_for_selector("#trouble:has-text('the file is not a readable image')")
     huge = tmp_path / "huge.png"
     huge.write_bytes(b"\x00" * 300_000)
     page.set_input_files("#file", huge)
