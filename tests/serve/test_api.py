@@ -390,3 +390,51 @@ def test_a_failure_of_our_own_is_no_traceback_for_strangers(run, photo, caplog):
     assert answer.status_code == 500
     assert answer.json() == {"error": "the server failed to answer this request; see its log"}
     assert "ZeroDivisionError" in caplog.text
+
+
+def test_infinite_numbers_are_an_error_and_not_null(run, photo):
+    broken = tiny_server.service(run)
+    broken.batcher._run = lambda items: [torch.full((8,), float("inf")) for _ in items]
+    with tiny_server.served(broken) as base:
+        for path in ("/api/embed", "/api/search"):
+            answer = post(base, photo, path)
+            assert answer.status_code == 500
+            assert "infinite or undefined numbers" in answer.json()["error"]
+
+
+def test_top_and_label_may_stand_in_the_url_of_an_upload(base, photo):
+    assert len(post(base, photo, "/api/search?top=1").json()["results"]) == 1
+    assert len(post(base, photo, "/api/search?top=1", top=3).json()["results"]) == 3
+    labels = {hit["label"] for hit in post(base, photo, "/api/search?label=dark+green").json()["results"]}
+    assert labels == {"dark green"}
+    assert post(base, photo, "/api/search?top=0").status_code == 422
+
+
+@pytest.mark.parametrize("path", ["/api/search?id=0&tops=1", "/api/gallery?top=1", "/api/images/0?w=1"])
+def test_parameters_that_do_not_exist_are_refused(base, path):
+    answer = get(base, path)
+    assert answer.status_code == 422
+    assert "no such query parameter" in answer.json()["error"]
+
+
+def test_health_is_not_refused_for_a_parameter(base):
+    assert get(base, "/api/health?now=1").status_code == 200
+
+
+def test_a_gallery_image_that_changes_on_disk_is_read_again(run, tmp_path):
+    file = tmp_path / "image.png"
+    Image.new("RGB", (20, 20), "red").save(file)
+    made = tiny_server.service(run)
+    made.gallery.data.ids[3] = str(file)
+    with tiny_server.served(made) as base:
+        before = get(base, "/api/search?id=3").json()["query"]["image"]
+        first = get(base, before)
+        Image.new("RGB", (30, 30), "lime").save(file)
+        after = get(base, "/api/search?id=3").json()["query"]["image"]
+        assert after != before
+        assert "immutable" in get(base, after).headers["cache-control"]
+        assert get(base, before).headers["cache-control"] == "no-store"
+        assert Image.open(io.BytesIO(get(base, after).content)).size == (30, 30)
+        assert Image.open(io.BytesIO(first.content)).size == (20, 20)
+        file.write_bytes(file.read_bytes()[:40])
+        assert get(base, "/api/images/3").status_code == 404

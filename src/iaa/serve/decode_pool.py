@@ -33,6 +33,10 @@ ABANDON_SECONDS = 0.5
 START_SECONDS = 120.0
 
 
+class _TooSlow(Exception):
+    pass  # not a TimeoutError, which is an OSError as those of a broken connection
+
+
 @dataclass(eq=False)
 class _Job:
     content: bytes
@@ -112,13 +116,13 @@ class DecodePool:
             return await self._small.run(_Job(content, client))
         except LargeImage as large:
             cost = large.cost
-        except TimeoutError:  # few pixels, but made to be slow
+        except _TooSlow:  # few pixels, but made to be slow
             cost = SMALL_PIXELS
         job = _Job(content, client, cost)
         self._admit(job)
         try:
             return await self._large.run(job)
-        except TimeoutError as error:
+        except _TooSlow as error:
             raise ApiError(413, "the image takes too long to decode") from error
         finally:
             with self._lock:
@@ -212,7 +216,7 @@ class _Worker:
                 useless = job.abandoned and elapsed > ABANDON_SECONDS
                 if elapsed > self._seconds or useless or self._closed:
                     self._stop()
-                    raise TimeoutError
+                    raise _TooSlow
             reply = json.loads(self._connection.recv_bytes(2**16))
             if "shape" in reply:
                 pixels = bytearray(self._connection.recv_bytes())

@@ -16,6 +16,7 @@ from iaa.data.image_io import MAX_PIXELS, UnreadableImage, read
 from iaa.data.transforms import Transform, as_tensor
 from iaa.serve.api_errors import ApiError
 
+transform(False)  # imports torchvision once, in the process that all workers are forked from
 Image.init()
 FORMATS: list[str] = [
     name for name in ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF") if name in Image.OPEN
