@@ -233,6 +233,48 @@ def test_on_a_phone_nothing_is_cut_off(page):
     assert min(heights) >= 38
 
 
+@pytest.mark.parametrize("page", [PHONE], indirect=True)
+def test_long_class_names_are_shown_in_full_on_a_phone(page):
+    names = [
+        "021.Eastern_Towhee",
+        "007.Parakeet_Auklet",
+        "034.Gray_crowned_Rosy_Finch",
+        "Überlanger Klassenname",
+    ]
+    items = [{"id": row, "label": name, "name": name, "image": None} for row, name in enumerate(names)]
+    page.route("**/api/gallery?*", lambda route: route.fulfill(json={"results": items, "total": len(items)}))
+    page.goto("/")
+    page.wait_for_selector("#grid .label:has-text('Towhee')")
+    hidden = page.locator("#grid .label").evaluate_all(
+        """all => all.map(it => [it.textContent, it.scrollHeight - it.clientHeight, it.scrollWidth - it.clientWidth])
+            .filter(([name, height, width]) => height > 1 || width > 1)"""
+    )
+    assert hidden == []
+
+
+def test_a_server_with_a_token_asks_for_it_once(browser, run):
+    token = "correct-horse-battery"
+    with tiny_server.served(tiny_server.service(run), token=token) as address:
+        context = browser.new_context(base_url=address)
+        page = context.new_page()
+        page.set_default_timeout(15_000)
+        page.goto("/")
+        page.fill("dialog input", "wrong-token-12345")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("dialog:has-text('That is not the token')")
+        assert page.locator("#grid .tile").count() == 0
+        page.fill("dialog input", token)
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#grid .tile")
+        page.wait_for_selector("#facts:has-text('40 images')")
+        assert page.locator("dialog").count() == 0
+        loaded = "all => Promise.all(all.map(it => it.decode().then(() => it.naturalWidth)))"
+        assert page.locator("#grid img").evaluate_all(loaded) == [24] * 8  # images have the cookie
+        page.goto("/api")
+        page.wait_for_selector("pre:has-text('Authorization: Bearer $IAA_TOKEN')")
+        context.close()
+
+
 def contrast(one: str, other: str) -> float:
     """As the accessibility guidelines (WCAG 2) define it."""
     light = []

@@ -41,8 +41,8 @@ QueryTop = Annotated[
 QueryLabel = Annotated[
     str | None, Query(alias="label", max_length=300, description="Instead of the form field.")
 ]
-FormTop = Annotated[int | None, Form(ge=1, le=MAX_TOP, description=f"{_TOP} The default is 24.")]
-FormLabel = Annotated[str | None, Form(max_length=300, description=_LABEL)]
+FormTop = Annotated[int | None, Form(ge=1, le=MAX_TOP, description=f"{_TOP} Default 24; also in the URL.")]
+FormLabel = Annotated[str | None, Form(max_length=300, description=f"{_LABEL} Also in the URL.")]
 ImageFile = Annotated[UploadFile, File(description="JPEG, PNG, WebP, GIF, BMP, TIFF or AVIF.")]
 
 

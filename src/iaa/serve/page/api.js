@@ -41,7 +41,8 @@ for (const [path, methods] of Object.entries(spec.paths))
   for (const [method, operation] of Object.entries(methods)) {
     const form = resolve(Object.values(operation.requestBody?.content || {})[0]?.schema);
     const fields = Object.entries(form.properties || {}).map(([name, field]) => [name, parameterType(field), resolve(field).description || field.description || "", form.required?.includes(name)]);
-    const inputs = [...fields, ...(operation.parameters || []).map((item) => [item.name, parameterType(item.schema), item.description || "", item.required])];
+    const inUrl = (operation.parameters || []).filter((item) => !form.properties?.[item.name]);
+    const inputs = [...fields, ...inUrl.map((item) => [item.name, parameterType(item.schema), item.description || "", item.required])];
     const article = element("article", {}, element("h2", {}, element("b", {}, method.toUpperCase()), path), element("p", {}, operation.description || operation.summary || ""));
     if (inputs.length) article.append(table(["parameters", "", ""], inputs.map(([name, type, text, required]) => [element("code", {}, required ? `${name} *` : name), type, text])));
     const example = operation["x-example"];
