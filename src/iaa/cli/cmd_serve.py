@@ -73,6 +73,7 @@ def command(
     from iaa.retrieval.index import Index
     from iaa.serve.access import LOOPBACK
     from iaa.serve.app import create_app
+    from iaa.serve.decode_pool import preload
     from iaa.serve.server import bind, has_screen, is_loopback, make_server, url
     from iaa.serve.service import Service
 
@@ -86,6 +87,7 @@ def command(
     keep_freed_memory()
     warnings.filterwarnings("ignore", ".*decompression bomb", Warning)  # such uploads are refused anyway
     with bind(host, port) as bound:  # a port in use is reported before anything is loaded
+        preload()
         model = load(run, device=device)
         opened = _open_gallery(model, str(run) if gallery is None and model.config is None else gallery)
         own = None if gallery is None or model.config is None else _own_gallery(model)

@@ -14,6 +14,7 @@ from collections import Counter, OrderedDict, deque
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
+from multiprocessing import forkserver
 from typing import Any
 
 import torch
@@ -251,6 +252,12 @@ class _Worker:
             self._process.join()
             self._process.close()
             self._process = self._connection = None
+
+
+def preload() -> None:
+    """Start the process that workers are forked from, so that it imports the decoders in the meantime."""
+    if _context().get_start_method() == "forkserver":
+        forkserver.ensure_running()
 
 
 def _context() -> Any:
