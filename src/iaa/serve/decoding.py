@@ -1,9 +1,11 @@
 """Decoding uploads: formats, limits, and the loop of a worker process that decodes nothing else."""
 
+import ctypes
 import io
 import json
 import os
 import signal
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,10 @@ FORMATS: list[str] = [
 """Formats that are accepted; Pillow's other decoders start programs or are seldom reviewed."""
 SMALL_PIXELS = 4_000_000
 """Images up to this cost are decoded at once; larger ones must be admitted first."""
+
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""Parameters of glibc's mallopt."""
 
 
 class LargeImage(Exception):
@@ -80,6 +86,14 @@ def _check_size(width: int, height: int, cost: int, pixels: int, step: Transform
         raise ApiError(413, f"an image of {width:,} x {height:,} pixels is too long and narrow")
 
 
+def _give_memory_back() -> None:
+    """Make glibc return every block of a megabyte or more to the system as soon as it is freed."""
+    with suppress(OSError, AttributeError):  # another C library
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
+        for parameter in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD):
+            mallopt(parameter, 2**20)
+
+
 def decode_forever(connection: Any, preprocessing: dict[str, Any], pixels: int, niceness: int) -> None:
     """Main function of a worker: receives image files, replies with JSON and, if it worked, the pixels.
 
@@ -91,6 +105,7 @@ def decode_forever(connection: Any, preprocessing: dict[str, Any], pixels: int, 
         os.nice(niceness)
     with open(os.devnull, "w") as nowhere:  # libraries print warnings about broken files
         os.dup2(nowhere.fileno(), 2)
+    _give_memory_back()
     torch.set_num_threads(1)
     Image.MAX_IMAGE_PIXELS = MAX_PIXELS
     step = transform(False, **preprocessing)

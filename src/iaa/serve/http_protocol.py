@@ -31,7 +31,7 @@ def limited_protocol(*, header_seconds: float, write_seconds: float, connections
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            self.number = next(self.numbers)
+            self.number, self.client_key = next(self.numbers), client_of({"client": self.client})
             transport.set_write_buffer_limits(0)  # so that unsent data is always noticed
             self._watch_headers()
             if len(self.connections) > connections:
@@ -91,8 +91,8 @@ def limited_protocol(*, header_seconds: float, write_seconds: float, connections
             others: list[Any] = [other for other in self.connections if other is not self]
             idle = [other for other in others if other.is_idle and not other.transport.is_closing()]
             if idle:
-                clients = Counter(client_of({"client": other.client}) for other in idle)
-                oldest = min(idle, key=lambda it: (-clients[client_of({"client": it.client})], it.number))
+                clients = Counter(other.client_key for other in idle)
+                oldest = min(idle, key=lambda other: (-clients[other.client_key], other.number))
                 oldest.transport.abort()
 
         async def _health_only(self, scope: Any, receive: Any, send: Any) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -96,6 +97,7 @@ class Guard:
         needs_slot = scope["path"].startswith("/api/") and scope["path"] != HEALTH
         if needs_slot:
             self.slots.take(client)
+            exchange.on_end = lambda: self.slots.release(client)
         try:
             work = asyncio.ensure_future(self.app(scope, exchange.replay, exchange.send))
             gone = asyncio.ensure_future(exchange.disconnected())
@@ -108,8 +110,7 @@ class Guard:
                     task.cancel()
                 await asyncio.gather(work, gone, return_exceptions=True)
         finally:
-            if needs_slot:
-                self.slots.release(client)
+            exchange.end()
 
     async def _refuse(self, exchange: "_Exchange", error: ApiError) -> None:
         if not exchange.started:
@@ -132,6 +133,7 @@ class _Exchange:
         self.parts: list[bytes] = []
         self.complete, self.started = complete, False
         self._drains, self._drain_size = False, drain
+        self.on_end: Callable[[], None] | None = None
 
     async def replay(self) -> Any:
         """``receive`` for the application: the body, and then nothing more."""
@@ -139,6 +141,12 @@ class _Exchange:
             await asyncio.Event().wait()  # cancelled together with the application
         parts, self.parts = self.parts, []
         return {"type": "http.request", "body": b"".join(parts), "more_body": False}
+
+    def end(self) -> None:
+        """Call ``on_end``, once."""
+        on_end, self.on_end = self.on_end, None
+        if on_end is not None:
+            on_end()
 
     async def disconnected(self) -> None:
         """Wait until the client is gone or has its response."""
@@ -158,6 +166,8 @@ class _Exchange:
             await self._send({**message, "more_body": True})
             await self._drain()
             message = {"type": "http.response.body"}
+        if message["type"] == "http.response.body" and not message.get("more_body"):
+            self.end()  # a client that has its response may send the next request at once
         await self._send(message)
 
     async def _drain(self) -> None:
