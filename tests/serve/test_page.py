@@ -246,8 +246,8 @@ def test_long_class_names_are_shown_in_full_on_a_phone(page):
     page.goto("/")
     page.wait_for_selector("#grid .label:has-text('Towhee')")
     hidden = page.locator("#grid .label").evaluate_all(
-        """all => all.filter(it => it.scrollHeight > 1 + it.clientHeight || it.scrollWidth > 1 + it.clientWidth)
-            .map(it => it.textContent)"""
+        """all => all.filter(it => it.scrollHeight > 1 + it.clientHeight
+            || it.scrollWidth > 1 + it.clientWidth).map(it => it.textContent)"""
     )
     assert hidden == []
 
