@@ -53,5 +53,5 @@ def test_what_is_no_log(tmp_path):
     with pytest.raises(ValueError, match="no training step yet"):
         mining(tmp_path)
     (tmp_path / "log.jsonl").write_text("nonsense\n")
-    with pytest.raises(ValueError, match=r"line 1 of .* is no JSON"):
+    with pytest.raises(ValueError, match=r"line 1 of .* is not valid JSON"):
         mining(tmp_path)

@@ -8,7 +8,7 @@ import pytest
 
 import hostile_gallery
 import tiny_runs
-from iaa import Embeddings
+from iaa import Embeddings, Run
 from iaa.cli import main
 from iaa.errors import need
 
@@ -21,7 +21,16 @@ def run(tmp_path_factory):
     """A finished run with its report, as `iaa train` leaves it."""
     data = tiny_runs.images(tmp_path_factory.mktemp("data"), classes=16)
     out = tmp_path_factory.mktemp("runs")
-    words = ["--run.out", str(out), "--run.name", "run", "--run.logger", "none", "--split.val-classes", "0.2"]
+    words = [
+        "--run.out",
+        str(out),
+        "--run.name",
+        "run-1",
+        "--run.logger",
+        "none",
+        "--split.val-classes",
+        "0.2",
+    ]
     words += ["--images.size", "16", "--images.workers", "0", "--network.dim", "8", "--epochs", "2"]
     words += ["--batch.classes", "4", "--augment.neighbors", "3", "--split.test-share", "0.4"]
     assert main(["train", "--data", f"folder:{data}", *words]) == 0
@@ -65,7 +74,7 @@ def test_quiet_is_quiet(run, capfd):
     from iaa.cli.cmd_train import _report
 
     (run / "report.html").unlink()
-    _report(run, quiet=True)
+    _report(Run(run), quiet=True)
     assert capfd.readouterr() == ("", "")
     assert "results" in sections(run / "report.html")
 
@@ -136,7 +145,7 @@ def test_images_can_be_told_where(vectors, tmp_path):
         (["nowhere"], "no run and no embeddings file at nowhere"),
         (["RUN", "--out", "page.pdf"], "--out must name a .html file, got page.pdf"),
         (["RUN", "--queries", "0"], "queries and answers must be 1 or more, got 0 and 5"),
-        (["EMPTY"], "holds no embeddings*.safetensors: `iaa train` makes a run"),
+        (["EMPTY"], "has no embeddings of 'test': it is not a run directory"),
     ],
 )
 def test_mistakes_end_in_one_line(words, message, run, tmp_path, capsys):
@@ -164,11 +173,11 @@ def test_a_failing_report_costs_a_line_and_nothing_else(fault, message, run, mon
     def fail(*_, **__):
         raise fault
 
-    monkeypatch.setattr("iaa.cli.cmd_report.write_report", fail)
-    cmd_train._report(run, quiet=False)
+    monkeypatch.setattr("iaa.report.write.write_report", fail)
+    cmd_train._report(Run(run), quiet=False)
     (line,) = capsys.readouterr().out.splitlines()
     assert message in line
-    cmd_train._report(run, quiet=True)
+    cmd_train._report(Run(run), quiet=True)
     assert capsys.readouterr().out == ""
 
 
@@ -178,7 +187,7 @@ def test_a_missing_extra_is_named_before_any_work(run, monkeypatch, capsys):
             raise ImportError(f"jinja2 is not installed: pip install 'iaa[{extra}]'")
         return need(module, extra=extra)
 
-    monkeypatch.setattr("iaa.errors.need", without)
+    monkeypatch.setattr("iaa.report.write.need", without)
     assert main(["report", str(run)]) == 2
     assert "pip install 'iaa[report]'" in capsys.readouterr().err
 
