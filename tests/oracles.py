@@ -261,3 +261,44 @@ def soft_triple(
             logits.append(scale * (relaxed - (margin if c == labels[i] else 0.0)))
         total = total - torch.log(torch.exp(logits[labels[i]]) / sum(torch.exp(s) for s in logits))
     return total / len(z)
+
+
+def within_covariance(z: Tensor, labels: Tensor) -> Tensor:
+    """Eq. 14 with full covariances, over classes of two samples or more."""
+    classes = [label for label in set(labels.tolist()) if (labels == label).sum() > 1]
+    total, samples = torch.zeros(z.shape[1], z.shape[1], dtype=torch.double), 0
+    for label in classes:
+        members = [z[i].double() for i in range(len(z)) if labels[i] == label]
+        mean = sum(members, torch.zeros(z.shape[1], dtype=torch.double)) / len(members)
+        covariance = torch.zeros_like(total)
+        for member in members:
+            for a in range(z.shape[1]):
+                for b in range(z.shape[1]):
+                    covariance[a, b] += (member[a] - mean[a]) * (member[b] - mean[b]) / len(members)
+        total, samples = total + len(members) * covariance, samples + len(members)
+    return total / samples
+
+
+def whiten(z: Tensor, labels: Tensor, shrink: float, power: float = 1.0) -> Tensor:
+    """Centred embeddings times the inverse square root of the shrunk Eq. 14."""
+    rows = z.double().clone()
+    for i in range(rows.shape[0]):
+        for a in range(rows.shape[1]):
+            value = float(rows[i, a])
+            rows[i, a] = math.copysign(abs(value) ** power, value)
+    covariance, dim = within_covariance(rows, labels), rows.shape[1]
+    variance = sum(float(covariance[a, a]) for a in range(dim)) / dim
+    for a in range(dim):
+        for b in range(dim):
+            covariance[a, b] = (1 - shrink) * covariance[a, b] + (shrink * variance if a == b else 0.0)
+    root = inverse_square_root(covariance)
+    mean = sum(rows, torch.zeros(dim, dtype=torch.double)) / len(rows)
+    return torch.stack([root @ (row - mean) for row in rows])
+
+
+def inverse_square_root(matrix: Tensor) -> Tensor:
+    """By the iteration of Denman and Beavers: Y goes to the square root, Z to its inverse."""
+    y, z = matrix.clone(), torch.eye(len(matrix), dtype=matrix.dtype)
+    for _ in range(60):
+        y, z = (y + torch.linalg.inv(z)) / 2, (z + torch.linalg.inv(y)) / 2
+    return z

@@ -7,6 +7,7 @@ from iaa.method.augment import IAA
 from iaa.method.correction import correct, correction_weight, global_variance
 from iaa.method.gaussians import ClassStats, cov_distance, estimate, mean_distance
 from iaa.method.synthesis import synthesize
+from iaa.method.whitening import Whitening
 
 if TYPE_CHECKING:
     from iaa import losses
@@ -49,6 +50,7 @@ __all__ = [
     "Gallery",
     "Model",
     "Run",
+    "Whitening",
     "correct",
     "correction_weight",
     "cov_distance",
