@@ -3,6 +3,8 @@
 import inspect
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +16,15 @@ from iaa.boosting import BoostedLoss
 from iaa.config import Config, Optimizer
 from iaa.data import Dataset
 from iaa.data.sampler import BalancedSampler
-from iaa.data_source import Batches, Source, build_network, classes_in_both, open_data
+from iaa.data_source import Batches, Source, VectorSource, build_network, classes_in_both, open_data
 from iaa.embed import PRECISIONS
 from iaa.errors import need, unknown
 from iaa.losses import PAIRS, PROXIES
 from iaa.losses import build as build_loss
 from iaa.method.augment import IAA
 from iaa.models import Preprocessing
+from iaa.retrieval.embeddings import Embeddings
+from iaa.training.weight_average import WeightAverage
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -50,6 +54,18 @@ class Task:
     """The network as wrapped for training, by DDP and the compiler."""
     criterion: BoostedLoss
     optimizer: Any
+    """None where nothing is trained: the head is computed, or there is none."""
+    average: WeightAverage | None = None
+    """A moving average of the weights, which is scored instead of them."""
+
+    @contextmanager
+    def scored_weights(self) -> Iterator[nn.Module]:
+        """The network with the weights that count: averaged ones if there are any."""
+        if self.average is None:
+            yield self.network
+        else:
+            with self.average.applied(self.network):
+                yield self.network
 
     def describe(self) -> str:
         """Data and network in two lines."""
@@ -91,15 +107,18 @@ def launch(config: Config) -> "Fabric":
     return fabric
 
 
-def assemble(config: Config, fabric: "Fabric") -> Task:
-    """Build every part of a run; all ranks build the same, except for their share of the batches."""
+def assemble(config: Config, fabric: "Fabric", data: Embeddings | None = None) -> Task:
+    """Build every part of a run; all ranks build the same, except for their share of the batches.
+
+    ``data`` replaces the embeddings file that the configuration names.
+    """
     ranks = fabric.world_size
     if config.batch.classes % ranks:
         raise ValueError(
             f"batch.classes ({config.batch.classes}) must be a multiple of the {ranks} processes"
         )
     check_loss(config)  # before any image is read
-    source = open_data(config)
+    source = open_data(config) if data is None else VectorSource(config, data)
     network = build_network(config, source)
     preprocessing: Preprocessing | None = getattr(network, "preprocessing", None)
     train = source.dataset.part("train")
@@ -128,13 +147,17 @@ def assemble(config: Config, fabric: "Fabric") -> Task:
     if config.augment.samples is not None:
         estimated = train.per_class(config.augment.samples, seed=config.seed)
     criterion = _criterion(config, int(train.labels.max()) + 1, network.dim).to(fabric.device)
-    optimizer = _optimizer(config.optimizer, network, criterion)
+    optimizer = _optimizer(config.optimizer, network, criterion) if config.trains else None
     wrapped: nn.Module = network
     if config.network.channels_last:
         wrapped = wrapped.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if config.network.compile:
         wrapped = torch.compile(wrapped)  # type: ignore[assignment]
-    model, optimizer = fabric.setup(wrapped, optimizer)
+    averaging = config.optimizer.average
+    if optimizer is None:
+        model: Any = fabric.to_device(wrapped)
+    else:
+        model, optimizer = fabric.setup(wrapped, optimizer)
     return Task(
         config,
         fabric,
@@ -150,6 +173,7 @@ def assemble(config: Config, fabric: "Fabric") -> Task:
         model=model,
         criterion=criterion,
         optimizer=optimizer,
+        average=WeightAverage(network, decay=averaging) if config.trains and averaging else None,
     )
 
 
