@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # Threads that wait do not spin: kinder, and quicker on a busy machine.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: help run test check static format results clean
+.PHONY: help run test check static format results torture clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -34,6 +34,9 @@ results: $(READY)  ## hours: tune, train and write docs/results.md; CUB=folder o
 	test -f benchmarks/ceiling.json || $(BIN)/python benchmarks/ceiling.py $(if $(CUB),--cub $(CUB))
 	test -f benchmarks/hardness.json || $(BIN)/python benchmarks/hardness.py $(if $(CUB),--cub $(CUB))
 	$(BIN)/python benchmarks/results.py $(if $(CUB),--cub $(CUB))
+
+torture: $(READY)  ## minutes: load, floods and unfinished requests against iaa serve, into benchmarks/torture.md
+	$(BIN)/python benchmarks/torture.py
 
 clean:  ## remove the environment and what the tools left
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

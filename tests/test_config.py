@@ -28,8 +28,8 @@ def test_what_is_not_given_keeps_its_default(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "is no JSON"),
-        ("[]", "must hold an object"),
+        ("{", "is not valid JSON"),
+        ("[]", "must hold a JSON object"),
         ('{"epoch": 3}', "got 'epoch' .did you mean 'epochs'"),
         ('{"augment": {"copy": 3}}', "a field of augment in .*did you mean 'copies'"),
         ('{"optimizer": {"name": "adm"}}', "did you mean 'adam'"),
@@ -43,7 +43,7 @@ def test_what_is_not_given_keeps_its_default(tmp_path):
         ('{"network": {"pretrained": 1}}', "must be true or false, got 1"),
         ('{"network": {"hidden": [7, "a"]}}', "must be a list of whole numbers, got .7, 'a'."),
         ('{"optimizer": {"lr": false}}', "lr in optimizer in .* must be a number, got False"),
-        ('{"loss_options": {"margin": "a"}}', "must be an object of numbers"),
+        ('{"loss_options": {"margin": [1]}}', "must be an object whose values are each true or false or a"),
     ],
 )
 def test_mistakes_in_a_file_are_named(text, message):
@@ -73,7 +73,9 @@ def test_whole_numbers_and_nothing_are_good_where_they_may_stand():
 
 
 def test_a_folder_that_is_no_run_is_called_so(tmp_path):
-    with pytest.raises(FileNotFoundError, match=f"^{tmp_path} is no run directory: it has no config.json$"):
+    with pytest.raises(
+        FileNotFoundError, match=f"^{tmp_path} is not a run directory: it has no config.json$"
+    ):
         load_config(tmp_path)
 
 

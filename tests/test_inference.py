@@ -28,6 +28,7 @@ def test_a_loaded_run_embeds_its_test_images_as_it_did_when_it_was_trained(home)
     assert model.config.network.dim == 8
     assert model.folder == home / "runs" / "run-1"
     assert model.preprocessing["size"] == 16
+    assert repr(model) == f"Model({str(model.path)!r}, convnet, dim=8, device='cpu')"
 
 
 def test_whatever_an_image_comes_as_it_is_embedded_alike(home, tmp_path):
@@ -162,7 +163,7 @@ def test_the_gallery_of_a_head_is_its_vectors_and_takes_images_as_well(home, tmp
     torch.testing.assert_close(gallery.data.z, model.embed(frozen.z))
     assert gallery.image(0).path == str(home / "data" / frozen.ids[0])
     tiny_runs.images(tmp_path / "more", classes=2, each=1)
-    larger = gallery.add(model, tmp_path / "more")
+    larger = gallery.add(tmp_path / "more")
     assert len(larger) == 62
     (row,) = larger.rows_by_path[str(tmp_path / "more" / "c1" / "0.png")]
     torch.testing.assert_close(

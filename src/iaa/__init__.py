@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from iaa.method.augment import IAA
+from iaa.method.augmentation import Augmentation
 from iaa.method.correction import correct, correction_weight, global_variance
 from iaa.method.gaussians import ClassStats, cov_distance, estimate, mean_distance
 from iaa.method.synthesis import synthesize
@@ -43,6 +44,7 @@ _LAZY: dict[str, str] = {
 
 __all__ = [
     "IAA",
+    "Augmentation",
     "BoostedLoss",
     "ClassStats",
     "Config",

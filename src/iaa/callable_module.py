@@ -4,6 +4,7 @@ Importing ``iaa.train`` binds the attribute ``train`` of the package to the modu
 that name. A module that can be called keeps ``iaa.train(config)`` working, whatever was imported before.
 """
 
+import inspect
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -12,5 +13,5 @@ from typing import Any
 
 def make_callable(module: str, function: Callable[..., Any]) -> None:
     """Let the module with this name be called like the function."""
-    kind = type("CallableModule", (ModuleType,), {"__call__": staticmethod(function)})
-    sys.modules[module].__class__ = kind
+    members = {"__call__": staticmethod(function), "__signature__": inspect.signature(function)}
+    sys.modules[module].__class__ = type("CallableModule", (ModuleType,), members)

@@ -1,6 +1,7 @@
 """The configuration of a training run: frozen dataclasses, whose defaults train on emoji."""
 
 import json
+import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -95,14 +96,22 @@ class BatchOptions:
     second forward pass."""
 
 
+Generator = Literal["gaussian", "symmetry", "expansion", "proxy", "mixup", "residual", "spread"]
+
+
 @dataclass(frozen=True)
 class Augment:
     """Intra-class adaptive augmentation with neighbour correction."""
 
+    generator: Generator = "gaussian"
+    """How synthetics are made: gaussian is the paper's; docs/generators.md describes the others."""
     copies: int = 3
     """Synthetics per original (the paper's M); 0 is the baseline."""
     strength: float = 0.2
-    """Variance of the noise as a share of the class's (lambda, Eq. 17); the paper's presets have theirs."""
+    """Variance of the noise as a share of the class's (lambda, Eq. 17). `iaa.IAA` and the paper's presets
+    keep 0.8 (0.6); 0.2 scored higher on held-out emoji classes."""
+    mix: float | None = None
+    """Parameter of the Beta distribution of the generators proxy and mixup; that of their papers if None."""
     strength_decay: float = 0.0
     """Share of the strength that is lost, linearly, by the last epoch."""
     covariance: Literal["diagonal", "full", "global", "identity"] = "diagonal"
@@ -224,10 +233,16 @@ class Config:
     effort: Literal["quick", "normal", "high"] = "normal"
     """With network.head auto: compare heads that need no training, train a head too, or fine-tune as well."""
     loss: str = "multi_similarity"
-    """contrastive, triplet, multi_similarity, triplet_distance, margin, circle, norm_softmax, proxy_nca or
-    soft_triple."""
-    loss_options: dict[str, float] = field(default_factory=dict)
-    """Numbers for the loss, such as: margin 0.1."""
+    """contrastive, triplet, multi_similarity, triplet_distance, margin, circle, norm_softmax, proxy_nca,
+    soft_triple, or any loss of pytorch-metric-learning, such as proxy_anchor or fast_ap."""
+    loss_options: dict[str, bool | int | float | str] = field(default_factory=dict)
+    """Options of the loss, such as: margin 0.1."""
+    miner: str | None = None
+    """A miner of pytorch-metric-learning, such as batch_hard, or none; that of the loss if not given."""
+    miner_options: dict[str, bool | int | float | str] = field(default_factory=dict)
+    """Options of the miner, such as: epsilon 0.2."""
+    memory: int = 0
+    """Originals of former batches to compare with as well (cross-batch memory, XBM); 0 is no memory."""
     epochs: int = 20
     """Rounds over the training set."""
     seed: int = 0
@@ -247,7 +262,7 @@ class Config:
     run: RunOptions = field(default_factory=RunOptions)
 
     def __post_init__(self) -> None:
-        for name, least in (("epochs", 1), ("devices", 1), ("seed", 0)):
+        for name, least in (("epochs", 1), ("devices", 1), ("seed", 0), ("memory", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
         if self.batch.classes < 2 or self.batch.per_class < 1:
@@ -264,6 +279,11 @@ class Config:
             raise ValueError(
                 f"augment.samples must be at least 1 and needs augment.refresh=pass, "
                 f"got {self.augment.samples} and {self.augment.refresh}"
+            )
+        if 0 < self.memory < self.batch.classes * self.batch.per_class:
+            raise ValueError(
+                f"memory must hold at least a batch of {self.batch.classes * self.batch.per_class} samples, "
+                f"got {self.memory}"
             )
         if self.run.select == "best" and not self.split.val_classes:
             raise ValueError(
@@ -301,7 +321,7 @@ class Config:
         return config
 
 
-def load_config(path: str | Path) -> Config:
+def load_config(path: str | os.PathLike[str]) -> Config:
     """Read a ``config.json``, or that of a run directory."""
     path = Path(path)
     file = path / CONFIG_FILE if path.is_dir() else path

@@ -49,6 +49,12 @@ class Model:
     no_images: str = ""
     """Why it cannot embed images; empty if it can."""
 
+    def __repr__(self) -> str:
+        """On one line: what it is, not every layer of it."""
+        kind = type(self.network if self.network is not None else self.head).__name__
+        name = self.config.model if self.config is not None and self.network is not None else kind
+        return f"Model({str(self.path)!r}, {name}, dim={self.dim}, device={str(self.device)!r})"
+
     @property
     def folder(self) -> Path:
         """The run directory, or the folder of the embeddings file."""

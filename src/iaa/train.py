@@ -3,13 +3,16 @@
 import os
 import random
 import time
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from iaa.callable_module import make_callable
 from iaa.config import Config
+from iaa.losses import Baseline
 from iaa.retrieval.embeddings import Embeddings
 from iaa.runs import Run
 from iaa.training import checkpoint, distributed, scoring
@@ -29,13 +32,17 @@ def train(
     resume: str | os.PathLike[str] | None = None,
     data: Embeddings | None = None,
     quiet: bool = False,
+    loss: nn.Module | tuple[nn.Module, nn.Module | None] | None = None,
 ) -> Run:
     """Train and score a network, and leave everything in a run directory.
 
     ``resume`` names an interrupted run, which continues from its last checkpoint; on a CPU it ends with the
     same bits as if it had never been interrupted. ``data`` are embeddings to train a head on, in place of a
-    file named by the configuration. If the configuration leaves the head open (``network.head`` is ``auto``)
-    and the network is pretrained, several heads are compared and the best becomes the model.
+    file that the configuration names. ``loss`` is a loss of your own, or a (loss, miner) pair, in place of
+    the configuration's; resuming needs both again.
+
+    If the configuration leaves the head open (``network.head`` is ``auto``) and the network is pretrained,
+    several heads are compared on held-out training classes and the best becomes the model.
     """
     if (config is None) == (resume is None):
         raise ValueError("give either a configuration or a run to resume")
@@ -43,10 +50,13 @@ def train(
     config = former.config if former else config
     assert config is not None
     config = resolve(config)
+    if loss is not None:
+        loss = Baseline(loss, None) if isinstance(loss, nn.Module) else Baseline(*loss)
+        config = replace(config, loss=type(loss.loss).__name__)
     if compares_heads(config):
-        return climb(config, train, run=former, quiet=quiet)
+        return climb(config, partial(train, loss=loss), run=former, quiet=quiet)
     with recorded_threads(former):
-        task = assemble(config, launch(config), data)
+        task = assemble(config, launch(config), data=data, loss=loss)
         with open_run(task, former) as run:
             position = checkpoint.restore(run, task) if former else Position()
             with Session(task, run, position, quiet=quiet) as session:
@@ -62,6 +72,7 @@ def _algorithm_1(task: Task, session: Session) -> None:
     config, augment, options = task.config, task.criterion.augment, task.config.augment
     for epoch, start in session.epochs():  # while not converged
         augment.strength = strength(options, epoch, config.epochs)
+        task.criterion.train(epoch >= options.start_epoch)  # no synthetics before
         if start == 0 and estimates_before(options, augment, epoch):
             session.show("class statistics")
             session.totals.statistics += _estimate(task)  # Eq. 7-8 over the training set

@@ -134,7 +134,7 @@ def test_training_embeddings_are_those_of_the_trained_network(run):
         assert torch.allclose(network(images), data.z[: len(labels)], atol=1e-5)
     test = iaa.Embeddings.load(run / "embeddings.safetensors")
     assert not set(test.ids) & set(data.ids)
-    assert config.network.dim == 5
+    assert opened.config.network.dim == 5
 
 
 def test_mining_of_a_run(run, tmp_path, capsys):
@@ -166,7 +166,7 @@ def test_cost_of_a_run(run, capfd):
         (["correlation", "nowhere.safetensors"], "no embeddings file at nowhere.safetensors"),
         (["mining", "."], "no log.jsonl in ."),
         (["similarity"], "name at least one file or run"),
-        (["cost", "nowhere"], "no configuration at"),
+        (["cost", "nowhere"], "there is no run at nowhere"),
         (["weights", "--most", "0"], "most must be at least 1, got 0"),
         (["mining", ""], "an argument is empty: is a variable of the shell not set?"),
         (["decode", "nowhere", "--figure", "a.gif"], "--figure must end in .png, got a.gif"),
@@ -191,7 +191,7 @@ def test_a_figure_of_unknown_kind_is_refused_before_the_work(vectors, capsys, mo
 def test_an_unfinished_run_says_how_to_finish_it(run, tmp_path, capsys):
     (tmp_path / "config.json").write_text((run / "config.json").read_text())
     assert main(["analyze", "atlas", str(tmp_path)]) == 2
-    assert f"finish the run with `iaa train --resume {tmp_path}`" in capsys.readouterr().err
+    assert f"continue it with `iaa train --resume {tmp_path}`" in capsys.readouterr().err
 
 
 def test_help_teaches(capsys):

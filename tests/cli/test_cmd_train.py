@@ -74,7 +74,7 @@ def test_a_dry_run_tells_what_is_coming_and_writes_nothing(data, tmp_path, capsy
             ["--loss-options", "marginn", "2"],
             "loss_options of multi_similarity must be one of .* got .marginn",
         ),
-        (["--resume", "nowhere"], "no configuration at nowhere/?"),
+        (["--resume", "nowhere"], "there is no run at nowhere"),
         (["--resume", "nowhere", "--epochs", "3"], "leave the other options out"),
         (["--device", "cuda"], "device cuda is not available here: use auto or cpu"),
         (["--device", "cpu", "--precision", "fp16"], "precision fp16 needs cuda or mps: use bf16"),

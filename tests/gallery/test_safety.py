@@ -48,7 +48,7 @@ def test_weights_that_are_cut_short_or_of_another_network_are_refused_by_name(da
     file = damaged / "model.safetensors"
     whole = file.read_bytes()
     file.write_bytes(whole[:-10])
-    with pytest.raises(ValueError, match=r"model\.safetensors is no safetensors file"):
+    with pytest.raises(ValueError, match=r"model\.safetensors is truncated"):
         iaa.load(damaged)
     file.write_bytes(whole)
     state = load_file(file)
@@ -59,10 +59,10 @@ def test_weights_that_are_cut_short_or_of_another_network_are_refused_by_name(da
     with pytest.raises(ValueError, match=r"model\.safetensors .* lacks head\.bias"):
         iaa.load(damaged)
     save_file({**state, "tail": torch.zeros(1)}, file)
-    with pytest.raises(ValueError, match="tail has no place there"):
+    with pytest.raises(ValueError, match="has tail, which the network does not have"):
         iaa.load(damaged)
     file.unlink()
-    with pytest.raises(FileNotFoundError, match=r"no model\.safetensors: is it unfinished\?"):
+    with pytest.raises(FileNotFoundError, match=r"no model\.safetensors: if training was interrupted"):
         iaa.load(damaged)
 
 
@@ -84,6 +84,6 @@ def test_weights_that_an_embeddings_file_names_are_read_without_executing_anythi
     with pytest.raises(ValueError, match=r"weights\.pth holds no plain tensors that can be read safely"):
         iaa.load(file)
     np.savez(tmp_path / "gallery.npz", z=np.array([Bomb(went_off)], dtype=object), labels=np.arange(1))
-    with pytest.raises(ValueError, match=r"gallery\.npz is cut short, holds pickled objects"):
+    with pytest.raises(ValueError, match=r"gallery\.npz is truncated, holds pickled objects"):
         iaa.Gallery.open(iaa.load(home / "runs" / "run-1"), str(tmp_path / "gallery.npz"))
     assert not went_off.exists()

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,9 +17,9 @@ from torch import Tensor, nn
 
 from iaa.analysis.example_queries import apart
 from iaa.analysis.synthetics import draw
+from iaa.files import parse_json, read_tensors, write_tensors
 from iaa.method.augment import IAA
 from iaa.method.checks import check_whole
-from iaa.retrieval.embeddings import write_tensors
 
 FORMAT = "iaa-decoded-1"
 HELD_OUT = 0.1
@@ -143,7 +144,7 @@ def decode(
 
 
 def save(found: Decoded, path: Path) -> None:
-    """One ``.safetensors``, whole or not at all; the header holds the numbers and names as JSON."""
+    """One ``.safetensors``, written atomically; the header holds the numbers and names as JSON."""
     tensors = {name: getattr(found, name).contiguous() for name in TENSORS}
     words = {name: getattr(found, name) for name in WORDS}
     write_tensors(path, tensors, {"format": FORMAT, "decoded": json.dumps(words)})
@@ -151,17 +152,14 @@ def save(found: Decoded, path: Path) -> None:
 
 def load(path: Path) -> Decoded:
     """What ``save`` has written."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, "pt") as file:
-            header = file.metadata() or {}
-            if header.get("format") != FORMAT:
-                raise ValueError(f"{path} holds no decoded images: its header lacks format = {FORMAT!r}")
-            tensors = {name: file.get_tensor(name) for name in TENSORS}
-    except SafetensorError as error:
-        raise ValueError(f"{path} is cut short or no safetensors file: {error}") from error
-    return Decoded(**tensors, **json.loads(header["decoded"]))
+    tensors, header = read_tensors(path)
+    if header.get("format") != FORMAT:
+        raise ValueError(f"{path} holds no decoded images: its header lacks format = {FORMAT!r}")
+    if set(tensors) != set(TENSORS):
+        raise ValueError(f"{path} is damaged: it must hold {', '.join(TENSORS)}")
+    words = parse_json(header.get("decoded", ""), f"the header of {path}", required=WORDS)
+    fields: dict[str, Any] = {**tensors, **{name: words[name] for name in WORDS}}
+    return Decoded(**fields)
 
 
 TENSORS = ("rows", "images", "reconstructions", "synthetics")

@@ -6,9 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from iaa.analysis.synthetics import without
 from iaa.retrieval.evaluation import Evaluation
-from iaa.retrieval.knn import knn
 
 CANDIDATES = 4096
 """Of how many queries at most the worst are looked for."""
@@ -26,15 +24,9 @@ class Answers:
 
 def answer(found: Evaluation, query: Int64[Tensor, " q"], *, count: int = 5) -> Answers:
     """The nearest of the gallery to some rows; a row is no answer to itself."""
-    data = found.data
-    leave_one_out = found.gallery is None
-    gallery = found.query if found.gallery is None else found.gallery
-    count = min(count, len(gallery) - leave_one_out)
-    near = knn(data.z[query], data.z[gallery], k=count + leave_one_out, distance=found.distance)
-    index, value = gallery[near.index], near.value
-    if leave_one_out:
-        index, value = without(index, value, query[:, None])
-    return Answers(query, index, value, data.labels[index] == data.labels[query][:, None])
+    labels = found.data.labels
+    near = found.nearest(query, count=count)
+    return Answers(query, near.index, near.value, labels[near.index] == labels[query][:, None])
 
 
 def typical(found: Evaluation, count: int, *, seed: int = 0) -> Int64[Tensor, " q"]:

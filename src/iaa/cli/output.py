@@ -13,8 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from iaa.analysis.serialize import csv_text, plain
+from iaa.files import write_text
 from iaa.report.figure_style import drawable
-from iaa.retrieval.embeddings import replace_file
 
 FigureFile = Annotated[
     Path | None,
@@ -68,7 +68,7 @@ def finish(
         files |= {f"{name}.md": _markdown(shown)}
         files |= {f"{sheet.name}.csv": csv_text(sheet.head, sheet.rows) for sheet in shown.sheets}
         for file, text in files.items():
-            replace_file(out / file, lambda path, text=text: _write(path, text))  # type: ignore[misc]
+            write_text(out / file, text)
         if not json:
             print(f"Written to {out}: {', '.join(files)}")
     if figure is not None:
@@ -135,7 +135,3 @@ def _cell(value: object, form: str) -> str:
 
 def _escaped(value: object, form: str) -> str:
     return escape(_cell(value, form))
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")

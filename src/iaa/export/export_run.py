@@ -5,12 +5,13 @@ from typing import Any
 
 from iaa import __version__
 from iaa.config import Config
+from iaa.data.image_ref import image_path
 from iaa.export.bundle import write_bundle
 from iaa.export.model_card import public_data
 from iaa.export.onnx_check import Agreement, agreement, samples
 from iaa.export.onnx_graph import Exportable, write_graph
 from iaa.files import replacing
-from iaa.gallery.gallery_items import image, own_images
+from iaa.gallery.listing import own_images
 from iaa.inference import Model
 from iaa.runs import Run
 
@@ -49,8 +50,8 @@ def _exportable(model: Model, *, vectors: bool) -> Exportable:
 def _own_images(config: Config) -> list[str]:
     """Paths of the run's data, as far as they can still be listed."""
     try:
-        return [image(name).path for name in own_images(config).ids]
-    except (OSError, ValueError, ImportError):  # the data were moved: random inputs will do
+        return [path for path in map(image_path, own_images(config).ids) if path is not None]
+    except (OSError, ValueError, ImportError):  # the data have moved: random inputs will do
         return []
 
 

@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from iaa.retrieval.cosine import GRID, Points
-from iaa.retrieval.positives import Positives
+from iaa.retrieval.cosine import GRID
+from iaa.retrieval.positives import Items, Positives
 from iaa.retrieval.tiles import GROUP, SIDE, Tile, each_tile
 
 _CHUNK = 2**18  # candidates handled at once
@@ -25,24 +25,24 @@ class Counter:
     """Counts into ``positives.strangers``; the state between tiles is one threshold per query.
 
     ``rows`` and ``columns`` are the order in which queries and gallery are gone through (random is best; in
-    leave-one-out both are the same), and the labels are in that order too.
+    leave-one-out both are the same).
     """
 
     positives: Positives
-    query: Points
-    gallery: Points
+    query: Items
+    gallery: Items
     rows: Int64[Tensor, " q"]
     columns: Int64[Tensor, " n"]
-    row_labels: Int64[Tensor, " q"]
-    column_labels: Int64[Tensor, " n"]
     depth: int
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self.slack = int(self.query.error * GRID) + 2
+        self.row_labels, self.column_labels = self.query.labels[self.rows], self.gallery.labels[self.columns]
+        self.error = self.query.points.error
+        self.slack = int(self.error * GRID) + 2
         self.close = torch.zeros_like(self.rows)
         self.limit = max(64, len(self.columns) // 32)
-        self.threshold = torch.empty(len(self.rows), device=self.query.device)
+        self.threshold = torch.empty(len(self.rows), device=self.rows.device)
         self._raise(0, len(self.rows))
 
     @property
@@ -52,7 +52,7 @@ class Counter:
 
     def run(self, tick: Callable[[float], None], side: int = SIDE) -> None:
         """Look at every tile once."""
-        each_tile(self.query, self.gallery, self.rows, self.columns, self.look, tick, side)
+        each_tile(self.query.points, self.gallery.points, self.rows, self.columns, self.look, tick, side)
 
     def look(self, tile: Tile) -> None:
         """Count what the tile's rows find among its columns, and if mirrored, the other way round."""
@@ -71,11 +71,13 @@ class Counter:
                 self._raise(first, first + height)
 
     def _raise(self, first: int, last: int) -> None:
-        new = self.positives.thresholds(first, last, self.depth) - 1.5 * self.query.error
+        new = self.positives.thresholds(first, last, self.depth) - 1.5 * self.error
         self.threshold[first:last] = new.where(self.close[first:last] <= self.limit, torch.inf)
 
     def _count(self, owner: Tensor, item: Tensor, value: Tensor) -> None:
         stranger = self.row_labels[owner] != self.column_labels[item]
+        if self.query.groups is not None:
+            stranger &= ~self.query.ignores(self.rows[owner], self.gallery, self.columns[item])
         owner, item, value = owner[stranger], item[stranger], value[stranger]
         at, sure = self.positives.surely(owner, (value.double() * GRID).long(), self.slack)
         self._add(owner[sure], at[sure])
@@ -83,7 +85,7 @@ class Counter:
         self.close.index_add_(0, owner, torch.ones_like(owner))
         keep = self.close[owner] <= self.limit
         owner, item = owner[keep], self.columns[item[keep]]
-        key = self.query.key(self.rows[owner], self.gallery, item)
+        key = self.query.points.key(self.rows[owner], self.gallery.points, item)
         self._add(owner, self.positives.place(owner, key, item))
 
     def _add(self, owner: Tensor, at: Tensor) -> None:

@@ -14,7 +14,7 @@ from iaa.training.epoch_totals import EpochTotals
 from iaa.training.setup import Task
 
 FORMAT = "iaa-checkpoint-1"
-KEYS = ("format", "fingerprint", "position", "factor_age", "disguise", "averaged", "precision")
+KEYS = ("format", "fingerprint", "position", "averaged", "precision")
 
 
 @dataclass
@@ -48,15 +48,10 @@ def save(run: Run, task: Task, position: Position) -> None:
                 tensors[f"optimizer.{index}.{key}"] = value
     if task.average is not None:
         tensors |= {f"average.{key}": value for key, value in task.average.average.items()}
-    augment = task.criterion.augment
-    if augment._factor is not None:  # renewed now and then while streaming, so it belongs to the state
-        tensors["factor"] = augment._factor
     header = {
         "format": FORMAT,
         "fingerprint": fingerprint(task),
         "position": json.dumps(asdict(position)),
-        "factor_age": str(augment._factor_age),
-        "disguise": json.dumps(task.criterion._disguise),  # it decides how often a random miner draws
         "averaged": str(0 if task.average is None else task.average.steps),
         "precision": json.dumps(_plain(task.fabric.strategy.precision.state_dict())),
     }
@@ -76,10 +71,6 @@ def restore(run: Run, task: Task) -> Position:
     try:
         task.network.load_state_dict(_below("network.", tensors))
         task.criterion.load_state_dict(_below("criterion.", tensors))
-        task.criterion.augment._factor_age = int(header["factor_age"])
-        task.criterion._disguise = json.loads(header["disguise"])
-        if "factor" in tensors:
-            task.criterion.augment._factor = tensors["factor"].to(task.fabric.device)
         _restore_optimizer(task, _below("optimizer.", tensors))
         if task.average is not None:
             averaged = {"steps": int(header["averaged"]), "average": _below("average.", tensors)}

@@ -10,13 +10,14 @@ from iaa.config import Config
 from iaa.data import Dataset
 from iaa.data.image_dataset import ImageDataset, transform
 from iaa.data.image_io import UnreadableImage
+from iaa.data.image_ref import box_array
 from iaa.data_source import ImageSource
 from iaa.embed import PRECISIONS, embed_images, resolve_device
 from iaa.models import Embedder
 from iaa.progress import counting
 from iaa.provenance import assemble, data_hash, describe, distinct_images, fingerprint
 from iaa.retrieval.embeddings import Embeddings
-from iaa.retrieval.shards import Parts
+from iaa.retrieval.shards import Shards
 
 CACHE = ".features"
 """Folder of cached features below that of all runs."""
@@ -44,17 +45,16 @@ def cached_features(
     if all(file.is_file() for file in files.values()):
         _log.info("features of %s images are cached in %s", f"{len(images):,}", folder)
         return {part: Embeddings.load(file) for part, file in files.items()}
-    boxes = np.stack([image.box for image in images.values()])
     dataset = ImageDataset(
         [image.path for image in images.values()],
         np.zeros(len(images), dtype=np.int64),
         transform(False, **network.preprocessing),
         cache=False,
         on_bad_image="skip",
-        boxes=None if np.isnan(boxes).all() else boxes,
+        boxes=box_array(images.values()),
         check=False,
     )
-    shards = Parts(folder / f"{name}.parts", key)
+    shards = Shards(folder / f"{name}.parts", key)
     try:
         device = resolve_device(config.device)
         with counting(len(images), done=shards.done, rate="images/s", quiet=quiet) as bar:

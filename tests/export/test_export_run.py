@@ -170,7 +170,7 @@ def test_a_folder_with_weights_and_card_loads_and_embeds_the_same(images, tmp_pa
     kept = json.loads((tmp_path / "given" / "metrics.json").read_text())
     low, high = kept["intervals"]["test"]["R@1"]["over_classes"]
     assert f"| {low:.1f} – {high:.1f} |" in text
-    assert "IAA: 3 synthetics a sample, strength 0.2" in text
+    assert "IAA: 3 synthetics per sample, strength 0.2" in text
     assert "trained on 30 samples of 6 classes" in text
     assert "`folder:images`" in text
     for file in files:
