@@ -20,7 +20,7 @@ from iaa.data.image_io import UnreadableImage
 from iaa.embed import embed_batches, resolve_device
 from iaa.image_inputs import as_images, as_vectors, batches_of
 from iaa.models import Embedder, Preprocessing
-from iaa.models.vector_head import Projection
+from iaa.models.vector_head import VectorHead
 from iaa.provenance import weights_hash
 from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.formats import READERS
@@ -42,7 +42,7 @@ class Model:
     """Dimensions of an embedding."""
     network: Embedder | None
     """From images to embeddings; None where only vectors can be embedded."""
-    head: Projection | None
+    head: VectorHead | None
     """From vectors to embeddings, for a run on vectors."""
     preprocessing: Preprocessing | None
     device: torch.device

@@ -2,6 +2,8 @@
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +15,7 @@ from iaa.boosting import BoostedLoss
 from iaa.config import Augment, Config, Optimizer
 from iaa.data import Dataset
 from iaa.data.sampler import BalancedSampler
-from iaa.data_source import Batches, Source, build_network, classes_in_both, open_data
+from iaa.data_source import Batches, Source, VectorSource, build_network, classes_in_both, open_data
 from iaa.embed import PRECISIONS
 from iaa.errors import need, unknown
 from iaa.losses import Baseline, build_miner, with_memory
@@ -21,6 +23,8 @@ from iaa.losses import build as build_loss
 from iaa.method.augment import IAA
 from iaa.method.augmentation import Augmentation
 from iaa.models import Preprocessing
+from iaa.retrieval.embeddings import Embeddings
+from iaa.training.weight_average import WeightAverage
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -50,6 +54,18 @@ class Task:
     """The network as wrapped for training, by DDP and the compiler."""
     criterion: BoostedLoss
     optimizer: Any
+    """None where nothing is trained: the head is computed, or there is none."""
+    average: WeightAverage | None = None
+    """A moving average of the weights, which is scored instead of them."""
+
+    @contextmanager
+    def scored_weights(self) -> Iterator[nn.Module]:
+        """The network with the weights that count: averaged ones if there are any."""
+        if self.average is None:
+            yield self.network
+        else:
+            with self.average.applied(self.network):
+                yield self.network
 
     def describe(self) -> str:
         """Data and network in two lines."""
@@ -91,10 +107,12 @@ def launch(config: Config) -> "Fabric":
     return fabric
 
 
-def assemble(config: Config, fabric: "Fabric", *, loss: Baseline | None = None) -> Task:
+def assemble(
+    config: Config, fabric: "Fabric", *, data: Embeddings | None = None, loss: Baseline | None = None
+) -> Task:
     """Build every part of a run; all ranks build the same, except for their share of the batches.
 
-    ``loss`` takes the place of the one that the configuration names.
+    ``data`` and ``loss`` take the place of what the configuration names.
     """
     ranks = fabric.world_size
     if config.batch.classes % ranks:
@@ -103,7 +121,7 @@ def assemble(config: Config, fabric: "Fabric", *, loss: Baseline | None = None) 
         )
     if loss is None:
         _loss(config, 2, 2)  # so that a wrong name or option is reported before any image is read
-    source = open_data(config)
+    source = open_data(config) if data is None else VectorSource(config, data)
     network = build_network(config, source)
     preprocessing: Preprocessing | None = getattr(network, "preprocessing", None)
     train = source.dataset.part("train")
@@ -132,13 +150,17 @@ def assemble(config: Config, fabric: "Fabric", *, loss: Baseline | None = None) 
     if config.augment.samples is not None:
         estimated = train.per_class(config.augment.samples, seed=config.seed)
     criterion = _criterion(config, int(train.labels.max()) + 1, network.dim, loss).to(fabric.device)
-    optimizer = _optimizer(config.optimizer, network, criterion)
+    optimizer = _optimizer(config.optimizer, network, criterion) if config.trains else None
     wrapped: nn.Module = network
     if config.network.channels_last:
         wrapped = wrapped.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if config.network.compile:
         wrapped = torch.compile(wrapped)  # type: ignore[assignment]
-    model, optimizer = fabric.setup(wrapped, optimizer)
+    averaging = config.optimizer.average
+    if optimizer is None:
+        model: Any = fabric.to_device(wrapped)
+    else:
+        model, optimizer = fabric.setup(wrapped, optimizer)
     return Task(
         config,
         fabric,
@@ -154,6 +176,7 @@ def assemble(config: Config, fabric: "Fabric", *, loss: Baseline | None = None) 
         model=model,
         criterion=criterion,
         optimizer=optimizer,
+        average=WeightAverage(network, decay=averaging) if config.trains and averaging else None,
     )
 
 
