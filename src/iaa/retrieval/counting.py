@@ -55,18 +55,24 @@ class Counter:
         each_tile(self.query.points, self.gallery.points, self.rows, self.columns, self.look, tick, side)
 
     def look(self, tile: Tile) -> None:
-        """Count what the tile's rows find among its columns, and if mirrored, the other way round."""
+        """Count what the tile's rows find among its columns, and if mirrored, the other way round.
+
+        Rows do not come again before the next stripe; its columns are queries in all its tiles, and their
+        thresholds rise after the last.
+        """
         self._look(tile.similarity, 1, tile.top, tile.left, tile.height)
         if tile.mirrored:
-            self._look(tile.similarity, 0, tile.left, tile.top, tile.width)
+            last = tile.top + tile.height == len(self.rows)
+            self._look(tile.similarity, 0, tile.left, tile.top, tile.width, rises=last)
 
-    def _look(self, similarity: Tensor, along: int, first: int, left: int, height: int) -> None:
-        found = False
-        for owner, item, value in candidates(similarity, self.threshold[first : first + height], along):
+    def _look(
+        self, similarity: Tensor, along: int, first: int, left: int, height: int, *, rises: bool = True
+    ) -> None:
+        threshold = self.threshold[first : first + height]
+        for owner, item, value in candidates(similarity, threshold, along):
             with self.lock:
                 self._count(owner + first, item + left, value)
-            found = True
-        if found:
+        if rises:
             with self.lock:
                 self._raise(first, first + height)
 
@@ -75,22 +81,29 @@ class Counter:
         self.threshold[first:last] = new.where(self.close[first:last] <= self.limit, torch.inf)
 
     def _count(self, owner: Tensor, item: Tensor, value: Tensor) -> None:
-        stranger = self.row_labels[owner] != self.column_labels[item]
+        stranger = self.row_labels.index_select(0, owner) != self.column_labels.index_select(0, item)
         if self.query.groups is not None:
             stranger &= ~self.query.ignores(self.rows[owner], self.gallery, self.columns[item])
-        owner, item, value = owner[stranger], item[stranger], value[stranger]
+        kept = stranger.nonzero()[:, 0]
+        owner, item, value = (column.index_select(0, kept) for column in (owner, item, value))
         at, sure = self.positives.surely(owner, (value.double() * GRID).long(), self.slack)
-        self._add(owner[sure], at[sure])
-        owner, item = owner[~sure], item[~sure]
+        self._add(owner, at, sure)
+        unsure = (~sure).nonzero()[:, 0]
+        if not len(unsure):
+            return
+        owner, item = owner[unsure], item[unsure]
         self.close.index_add_(0, owner, torch.ones_like(owner))
         keep = self.close[owner] <= self.limit
         owner, item = owner[keep], self.columns[item[keep]]
         key = self.query.points.key(self.rows[owner], self.gallery.points, item)
-        self._add(owner, self.positives.place(owner, key, item))
+        at = self.positives.place(owner, key, item)
+        self._add(owner, at, torch.ones_like(at, dtype=torch.bool))
 
-    def _add(self, owner: Tensor, at: Tensor) -> None:
-        at = at[at < self.positives.start[owner + 1]]  # behind the last positive it beats none
-        self.positives.strangers.index_add_(0, at, torch.ones_like(at))
+    def _add(self, owner: Tensor, at: Tensor, counts: Tensor) -> None:
+        """One stranger more before the positives ``at``; behind a query's last positive it beats none."""
+        counts = counts & (at < self.positives.start.index_select(0, owner + 1))
+        strangers = self.positives.strangers
+        strangers.index_add_(0, at.clamp(max=len(strangers) - 1), counts.to(strangers.dtype))
 
 
 def candidates(

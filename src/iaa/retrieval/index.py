@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
@@ -36,22 +37,22 @@ def build(gallery: Tensor, *, kind: str, distance: str = "cosine", effort: int =
         index = faiss.IndexIVFFlat(coarse, dim, cells, metric)
         index.cp.seed, index.cp.niter, index.nprobe = 0, 10, min(effort, cells)
         order = torch.randperm(size, generator=torch.Generator().manual_seed(0))[: 64 * cells]
-        index.train(_array(z[order.sort().values], distance))
+        index.train(_array(z[order.sort().values], distance, "gallery"))
     for block in z.split(_ROWS):
-        index.add(_array(block, distance))
+        index.add(_array(block, distance, "gallery"))
     return index
 
 
 def search(index: Any, query: Tensor, *, k: int, distance: str = "cosine") -> Neighbors:
     """The ``k`` nearest of a built index; an approximate one may find fewer: the rest has index -1."""
-    z = as_vectors(query, "query")
     if not 1 <= k <= index.ntotal:
         raise ValueError(f"k must lie in [1, {index.ntotal}], the size of the index, got {k}")
-    lists = [index.search(_array(block, distance), k) for block in z.split(_ROWS)]
-    value, rows = (
-        torch.cat([torch.from_numpy(part) for part in column]) for column in zip(*lists, strict=True)
-    )
-    return Neighbors(rows, value.clamp(min=0).sqrt() if distance == "euclidean" else value)
+    rows = _array(query, distance)
+    lists = [index.search(rows[start : start + _ROWS], k) for start in range(0, len(rows), _ROWS)]
+    value, near = lists[0] if len(lists) == 1 else (np.concatenate(part) for part in zip(*lists, strict=True))
+    if distance == "euclidean":
+        value = np.sqrt(value.clip(min=0))
+    return Neighbors(torch.from_numpy(near), torch.from_numpy(value))
 
 
 def measured_recall(
@@ -118,10 +119,22 @@ def _any_of(index: Tensor, excluded: Tensor) -> Tensor:
     return hit
 
 
-def _array(z: Tensor, distance: str) -> Any:
-    rows = unit(z) if distance == "cosine" else z.float()
-    if distance != "cosine" and not bool((rows.abs() < 1e18).all()):
+def _array(z: Tensor, distance: str, name: str = "query") -> Any:
+    """What faiss is given: float32, of length 1 for cosine.
+
+    In numpy, whose steps take a tenth of torch's time for a single query: half of such a search otherwise.
+    """
+    if not isinstance(z, Tensor) or z.ndim != 2 or not z.is_floating_point() or not z.numel():
+        z = as_vectors(z, name)
+    rows = z.detach().cpu().float().numpy()
+    square = np.einsum("nd,nd->n", rows, rows)
+    if distance == "cosine":
+        if (square > 1e-20).all() and (square < 1e30).all():
+            return rows / np.sqrt(square)[:, None]
+        return unit(as_vectors(z, name)).cpu().numpy()
+    if not np.isfinite(square).all():
+        as_vectors(z, name)
         raise ValueError(
-            "z must be below 1e18 for an index by Euclidean distance: its squares overflow float32"
+            f"{name} is too large for an index by Euclidean distance: its squares overflow float32"
         )
-    return rows.contiguous().cpu().numpy()
+    return np.ascontiguousarray(rows)
