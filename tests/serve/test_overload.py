@@ -3,10 +3,14 @@
 import asyncio
 import io
 import os
+import shutil
 import socket
+import subprocess
+import sys
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import httpx
 import pytest
@@ -168,3 +172,34 @@ def test_bodies_in_memory_are_bounded():
 def test_who_counts_as_one_client(host, client):
     assert client_of({"client": (host, 1)}) == client
     assert client_of({"client": None}) == "unknown"
+
+
+def test_a_gallery_file_changed_in_place_changes_no_answer(run, photo, tmp_path):
+    """In another process: serving from a mapping would end it with SIGBUS."""
+    copy = tmp_path / "runs" / "run"
+    shutil.copytree(run, copy)
+    script = (
+        "import sys, tiny_server, httpx; from pathlib import Path\n"
+        "service = tiny_server.service(Path(sys.argv[1]))\n"
+        "with tiny_server.served(service) as base:\n"
+        "    ask = lambda: httpx.get(base + '/api/search?id=3&top=9', timeout=60).json()['results']\n"
+        "    before = ask()\n"
+        "    for file in list(Path(sys.argv[1]).rglob('*.safetensors')):\n"
+        "        with open(file, 'r+b') as opened: opened.truncate(100)\n"
+        "    assert ask() == before\n"
+        "    about = httpx.get(base + '/api/class', params={'label': 'dark red'}, timeout=60)\n"
+        "    assert about.status_code == 200\n"
+        "    image = Path(sys.argv[2]).read_bytes()\n"
+        "    assert tiny_server.post(base, image, top=1).status_code == 200\n"
+    )
+    image = run.parents[1] / "images" / "light red" / "0.png"
+    paths = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "src"), *sys.path]
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(copy), str(image)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
