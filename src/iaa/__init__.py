@@ -3,32 +3,41 @@
 import importlib
 from typing import TYPE_CHECKING
 
-from iaa.method.augment import IAA
-from iaa.method.correction import correct, correction_weight, global_variance
-from iaa.method.gaussians import ClassStats, cov_distance, estimate, mean_distance
-from iaa.method.synthesis import synthesize
-from iaa.method.whitening import Whitening
-
 if TYPE_CHECKING:
     from iaa.analysis.spearman import spearman
     from iaa.boosting import BoostedLoss
     from iaa.gallery.gallery import Gallery
     from iaa.inference import Model, load
+    from iaa.method.augment import IAA
+    from iaa.method.correction import correct, correction_weight, global_variance
+    from iaa.method.gaussians import ClassStats, cov_distance, estimate, mean_distance
+    from iaa.method.synthesis import synthesize
+    from iaa.method.whitening import Whitening
     from iaa.retrieval.embeddings import Embeddings
     from iaa.retrieval.metrics import score
 
 __version__ = "0.1.0"
 
 _LAZY: dict[str, str] = {
+    "IAA": "iaa.method.augment",
     "BoostedLoss": "iaa.boosting",
+    "ClassStats": "iaa.method.gaussians",
     "Embeddings": "iaa.retrieval.embeddings",
     "Gallery": "iaa.gallery.gallery",
     "Model": "iaa.inference",
+    "correct": "iaa.method.correction",
+    "correction_weight": "iaa.method.correction",
+    "cov_distance": "iaa.method.gaussians",
+    "estimate": "iaa.method.gaussians",
+    "global_variance": "iaa.method.correction",
     "load": "iaa.inference",
+    "mean_distance": "iaa.method.gaussians",
     "score": "iaa.retrieval.metrics",
     "spearman": "iaa.analysis.spearman",
+    "synthesize": "iaa.method.synthesis",
+    "Whitening": "iaa.method.whitening",
 }
-"""Public names whose modules are loaded on first use, so that ``import iaa`` stays light."""
+"""Public names and their modules, loaded on first use: the command line answers --help without torch."""
 
 __all__ = [
     "IAA",

@@ -133,9 +133,9 @@ def test_images_can_be_told_where(vectors, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nowhere"], "no run and no embeddings file at nowhere"),
-        (["RUN", "--out", "page.pdf"], "--out must name a .html file, got page.pdf"),
-        (["RUN", "--queries", "0"], "queries and answers must be 1 or more, got 0 and 5"),
+        (["nowhere"], "no such run or embeddings file: nowhere"),
+        (["RUN", "--out", "page.pdf"], "out must name a .html file, got page.pdf"),
+        (["RUN", "--queries", "0"], "queries and answers must be at least 1, got 0 and 5"),
         (["EMPTY"], "holds no embeddings*.safetensors: `iaa train` makes a run"),
     ],
 )
@@ -164,7 +164,7 @@ def test_a_failing_report_costs_a_line_and_nothing_else(fault, message, run, mon
     def fail(*_, **__):
         raise fault
 
-    monkeypatch.setattr("iaa.cli.cmd_report.write_report", fail)
+    monkeypatch.setattr("iaa.report.write.write_report", fail)
     cmd_train._report(run, quiet=False)
     (line,) = capsys.readouterr().out.splitlines()
     assert message in line

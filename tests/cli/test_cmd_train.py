@@ -66,7 +66,7 @@ def test_a_dry_run_tells_what_is_coming_and_writes_nothing(data, tmp_path, capsy
     ("wrong", "message"),
     [
         (["cars-mss"], "no preset, configuration or run 'cars-mss': did you mean 'cars-ms'"),
-        (["--augment.copy", "2"], "there is no option --augment.copy; did you mean '--augment.copies'"),
+        (["--augment.copy", "2"], "unknown option --augment.copy; did you mean --augment.copies"),
         (["--loss", "tripplet"], "did you mean 'triplet'"),
         (["--model", "convnett"], "did you mean 'convnet'"),
         (["--data", "emojis"], "did you mean 'emoji'"),

@@ -10,8 +10,20 @@ import hostile_gallery
 pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")
 
-from iaa.report.blocks import Cell, Facts, Figures, Page, Section, Strip, Strips, Table, Tile, Words
-from iaa.report.figure_style import Drawing, legend, named, panels
+from iaa.report.blocks import (
+    Cell,
+    Facts,
+    Figures,
+    Headline,
+    Page,
+    Paragraph,
+    Section,
+    Strip,
+    Strips,
+    Table,
+    Tile,
+)
+from iaa.report.figure_style import Figure, label_text, legend, panels
 from iaa.report.page import render
 
 EVIL = "</script></style><img src=x onerror=alert(1)>\"'`<script>alert(2)</script>`{{ 7 * 7 }}"
@@ -42,9 +54,9 @@ class Seen(HTMLParser):
 
 def figure():
     with panels() as (drawn, (axes,)):
-        axes.plot([0, 1], label=named(EVIL, 200))
+        axes.plot([0, 1], label=label_text(EVIL, 200))
         legend(axes)
-    return Drawing("figure", drawn, EVIL, EVIL, EVIL)
+    return Figure("figure", drawn, EVIL, EVIL, EVIL)
 
 
 @pytest.fixture(scope="module")
@@ -52,14 +64,26 @@ def page():
     tile = Tile(None, EVIL, "wrong", EVIL)
     blocks = [
         Table(EVIL, ("", EVIL), ((Cell(EVIL, EVIL, strong=True), Cell(EVIL)),), (EVIL,)),
-        Words(EVIL, (EVIL,), "good"),
+        Paragraph(EVIL, (EVIL,), "good"),
         Figures((figure(),)),
         Facts(EVIL, ((EVIL, EVIL),), ((EVIL, EVIL),)),
         Strips(EVIL, EVIL, (Strip(tile, ((EVIL, (tile,)),)),)),
         hostile_gallery.atlas(EVIL),
     ]
     whole = [Section("one", EVIL, EVIL, blocks)]
-    return render(Page(EVIL, EVIL, EVIL, ((EVIL, EVIL, EVIL),), (EVIL, EVIL), whole, ((EVIL, EVIL),), EVIL))
+    return render(
+        Page(
+            EVIL,
+            EVIL,
+            EVIL,
+            (Headline(EVIL, EVIL, EVIL),),
+            (EVIL,),
+            (EVIL, EVIL),
+            whole,
+            ((EVIL, EVIL),),
+            EVIL,
+        )
+    )
 
 
 def test_nothing_that_is_shown_becomes_code(page):

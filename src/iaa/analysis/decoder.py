@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor, nn
 
-from iaa.analysis.example_queries import apart
+from iaa.analysis.example_queries import from_different_classes
 from iaa.analysis.synthetics import draw
 from iaa.method.augment import IAA
 from iaa.method.checks import check_whole
@@ -129,7 +129,7 @@ def decode(
     order = torch.randperm(len(z), generator=torch.Generator().manual_seed(seed))
     held, seen = order.split([max(1, int(HELD_OUT * len(z))), len(z) - max(1, int(HELD_OUT * len(z)))])
     decoder = learn(z[seen], images[seen], epochs=epochs, seed=seed, tick=tick)
-    rows = apart(held, numbers, shown)
+    rows = from_different_classes(held, numbers, shown)
     drawn = draw(z[rows], numbers[rows], augment, copies=copies, seed=seed)
     with torch.inference_mode():
         found = torch.cat([decoder(part) for part in z[held].split(256)])

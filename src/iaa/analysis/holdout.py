@@ -9,6 +9,7 @@ from torch import Tensor
 
 from iaa.method.correction import correct, global_variance
 from iaa.method.gaussians import estimate
+from iaa.retrieval.ranking import rank_within_class
 
 FEWEST = 4
 """Samples a class needs to be cut in two halves of which each has a variance."""
@@ -92,7 +93,6 @@ def _first_half(
 ) -> Bool[Tensor, "N"]:
     """Every other sample of each class in random order, the larger half; all of a class too small to cut."""
     shuffled = torch.randperm(len(labels), generator=generator).to(labels.device)
-    order = shuffled[labels[shuffled].argsort(stable=True)]
-    place = torch.empty_like(labels)
-    place[order] = torch.arange(len(labels), device=labels.device) - (count.cumsum(0) - count)[labels[order]]
-    return (place % 2 == 0) | (count[labels] < FEWEST)
+    rank = torch.empty_like(shuffled)
+    rank[shuffled] = rank_within_class(labels[shuffled])
+    return (rank % 2 == 0) | (count[labels] < FEWEST)

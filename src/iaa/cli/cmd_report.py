@@ -1,15 +1,12 @@
-"""``iaa report``: one page about one run or several, with images, in one file."""
+"""``iaa report``: one self-contained HTML page about one or more runs, with images."""
 
-import sys
-import time
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from iaa import __version__
+from iaa.cli.run_paths import check_paths
 from iaa.report.analysis_input import Split
-from iaa.report.collect import Wishes, bar, gather
 
 
 def command(
@@ -22,62 +19,26 @@ def command(
     answers: int = 5,
     seed: int = 0,
 ) -> int:
-    """Write one page about one run or several: scores, images found, curves, classes. It needs no network.
+    """Write one HTML page about one or more runs: scores, retrieved images, curves, classes.
+
+    The page is one file and works offline.
 
     Args:
-        runs: Run directories, or embeddings files; several are laid side by side, and against the first.
+        runs: Run directories or embeddings files; several are compared, each with the first.
         out: The .html to write; without it, report.html in the run, or here if there are several.
-        figures: Every figure also as .svg and .png into this folder.
-        images: Folders with the images, where the ids of the embeddings are no paths.
-        split: Whose classes the atlas, the map and the verdict describe; auto is those of training.
-        queries: Queries to show, as many drawn at random as worst ones.
-        answers: Answers to each query.
-        seed: Draws queries, classes and synthetics.
+        figures: Also write every figure as .svg and .png into this folder.
+        images: Folders with the images, if the ids of the embeddings are not paths.
+        split: Which classes the atlas, the map and the verdict describe; auto takes the training classes.
+        queries: Queries to show: so many drawn at random, and as many of the worst.
+        answers: Retrieved images shown for each query.
+        seed: Seed of queries, classes and synthetics.
     """
-    if not runs:
-        raise ValueError("name at least one run directory or embeddings file")
-    if queries < 1 or answers < 1:
-        raise ValueError(f"queries and answers must be 1 or more, got {queries} and {answers}")
-    target = out or (runs[0] / "report.html" if len(runs) == 1 and runs[0].is_dir() else Path("report.html"))
-    if target.suffix != ".html":
-        raise ValueError(f"--out must name a .html file, got {target}")
-    wishes = Wishes(tuple(images), queries, answers, split, seed)
-    written = write_report(runs, target, wishes, figures=figures)
+    from iaa.report.write import write_report
+
+    check_paths(*runs)
+    written = write_report(
+        runs, out, figures=figures, images=images, split=split, queries=queries, answers=answers, seed=seed
+    )
     for path in written:
         print(path)
     return 0
-
-
-def write_report(
-    runs: tuple[Path, ...],
-    target: Path,
-    wishes: Wishes | None = None,
-    *,
-    figures: Path | None = None,
-    quiet: bool = False,
-) -> list[Path]:
-    """Gather, draw and write; the files that were written, the page first."""
-    from iaa.errors import need
-    from iaa.report.figure_files import write_figures
-    from iaa.report.page import compose, render
-    from iaa.training.runs import write
-
-    for package in ("jinja2", "matplotlib", "sklearn"):  # said before any work
-        need(package, extra="report")
-    began = time.monotonic()
-    wishes = wishes or Wishes(quiet=quiet)
-    every = gather(runs, wishes)
-    with bar("drawing", wishes) as tick:
-        page = compose(every, made=_made(), tick=tick)
-        text = render(page)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    write(target, text.encode())
-    written = [target, *(write_figures(every, page, figures) if figures else [])]
-    if not quiet:
-        size, took = len(text.encode()) / 2**20, time.monotonic() - began
-        print(f"{size:.1f} MiB in {took:.0f} s", file=sys.stderr)
-    return written
-
-
-def _made() -> str:
-    return f"Made by iaa {__version__} on {time.strftime('%d %B %Y, %H:%M')}. All of it is in this one file."

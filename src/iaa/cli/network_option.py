@@ -1,4 +1,4 @@
-"""A network named on the command line: a backbone with published or given weights, or that of a run."""
+"""The ``--model`` option: a backbone with published or given weights, or the network of a run."""
 
 import sys
 import warnings

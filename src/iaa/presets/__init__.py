@@ -144,7 +144,7 @@ def departures(config: Config, recipe: Config, *, free: Sequence[str] = FREE) ->
 
     IAA's own fields are free for a baseline alone.
     """
-    ours, theirs = _flat(asdict(config)), _flat(asdict(recipe))
+    ours, theirs = flat_fields(config), flat_fields(recipe)
     allowed = [key for key in free if not (key == "augment" and config.augment.copies)]
     return tuple(
         f"{key} {ours[key]}, not {theirs[key]}"
@@ -153,11 +153,16 @@ def departures(config: Config, recipe: Config, *, free: Sequence[str] = FREE) ->
     )
 
 
-def _flat(fields: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat_fields(config: Config) -> dict[str, Any]:
+    """Every field of a configuration as ``group.field``.
+
+    >>> flat_fields(Config())["optimizer.lr"]
+    0.001
+    """
     flat: dict[str, Any] = {}
-    for key, value in fields.items():
-        nested = isinstance(value, dict) and key != "loss_options"
-        flat |= _flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+    for name, value in asdict(config).items():
+        nested = isinstance(value, dict) and name != "loss_options"
+        flat |= {f"{name}.{field}": inner for field, inner in value.items()} if nested else {name: value}
     return flat
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from iaa.analysis.ablation import Arm, Study
+from iaa.analysis.experiments import Arm, Study
 from iaa.errors import unknown
 from iaa.presets.paper_tables import cells
 

@@ -6,7 +6,18 @@ from pathlib import Path
 from iaa.analysis.correlation import Correlation, Curve
 from iaa.analysis.covariance_spread import Variety, Weights
 from iaa.analysis.pair_similarity import Similarity
-from iaa.report.figure_style import INK, MUTED, RIGHT, SERIES, WRONG, Drawing, cycle, legend, named, panels
+from iaa.report.figure_style import (
+    INK,
+    MUTED,
+    RIGHT,
+    SERIES,
+    WRONG,
+    Figure,
+    cycle,
+    label_text,
+    legend,
+    panels,
+)
 
 POINTS = 500
 """Classes drawn at most, evenly along their order."""
@@ -14,7 +25,7 @@ POINTS = 500
 
 def correlation(
     result: Correlation, path: str | Path | None = None, *, curves: Sequence[Curve] = ()
-) -> Drawing:
+) -> Figure:
     """Fig. 3 and 4: distances of means in descending order, of covariances along it.
 
     A panel for each of ``curves``: if none are given, the average and the example classes.
@@ -37,10 +48,10 @@ def correlation(
     words = "Falling together means that classes with similar means vary alike."
     title = "Means and covariances" if len(shown) > 1 else _about(shown[0])
     name = "correlation" if shown[0].label is None else f"correlation-{shown[0].label}"
-    return Drawing(name, figure, title, alt, words).at(path)
+    return Figure(name, figure, title, alt, words).saved(path)
 
 
-def variety(result: Variety, path: str | Path | None = None) -> Drawing:
+def variety(result: Variety, path: str | Path | None = None) -> Figure:
     """Fig. 5: how far every class covariance is from the global one, beside what chance would give."""
     every = sorted(range(len(result.labels)), key=lambda place: -result.distance[place])
     step = max(1, len(every) // POINTS)
@@ -59,10 +70,10 @@ def variety(result: Variety, path: str | Path | None = None) -> Drawing:
     )
     if result.left_out:
         words += f" {result.left_out:,} classes of one sample are left out."
-    return Drawing("variety", figure, "Classes vary in their own ways", alt, words).at(path)
+    return Figure("variety", figure, "Classes vary in their own ways", alt, words).saved(path)
 
 
-def weights(result: Weights, path: str | Path | None = None) -> Drawing:
+def weights(result: Weights, path: str | Path | None = None) -> Figure:
     """Fig. 9a: how much a class borrows by its size, for several falloffs."""
     with panels() as (figure, (axes,)):
         for curve, colour in zip(result.curves, cycle(len(result.curves)), strict=True):
@@ -75,10 +86,10 @@ def weights(result: Weights, path: str | Path | None = None) -> Drawing:
         f"Weight of the correction over class size for {len(result.curves)} falloffs, 0 above {result.few:g}."
     )
     words = f"A class of more than {result.few:g} samples borrows nothing (Eq. 16)."
-    return Drawing("weights", figure, "How much a class borrows", alt, words).at(path)
+    return Figure("weights", figure, "How much a class borrows", alt, words).saved(path)
 
 
-def similarity(results: Sequence[Similarity], path: str | Path | None = None) -> Drawing:
+def similarity(results: Sequence[Similarity], path: str | Path | None = None) -> Figure:
     """Fig. 12: similarities of positive and of negative pairs, a panel for each run."""
     low = min(one.edges[0] for one in results)
     high = max(one.edges[-1] for one in results)
@@ -93,18 +104,18 @@ def similarity(results: Sequence[Similarity], path: str | Path | None = None) ->
                 axes.stairs(percent, one.edges, color=colour, linewidth=1.2, label=f"{what} pairs")
             axes.set(xlabel="cosine similarity", xlim=(low, high))
             if len(results) > 1:
-                axes.set_title(named(one.name), fontsize=9, color=MUTED, loc="left")
+                axes.set_title(label_text(one.name), fontsize=9, color=MUTED, loc="left")
         every[0].set_ylabel("share of pairs, %")
         legend(every[0], loc="best")
     told = "; ".join(f"{_of(one, results)}overlap {one.overlap:.2f}, d′ {one.d_prime:.2f}" for one in results)
     alt = f"Histograms of the similarities of positive and negative pairs: {told}."
     words = f"All pairs, each kind adding up to 100 %; {told}."
-    return Drawing("similarity", figure, "Pairs apart", alt, words).at(path)
+    return Figure("similarity", figure, "Pairs apart", alt, words).saved(path)
 
 
 def _about(curve: Curve) -> str:
     who = "Average over classes" if curve.label is None else curve.name
-    return f"{named(who, 24)}: {round(curve.coefficient, 2) + 0.0:.2f}"
+    return f"{label_text(who, 24)}: {round(curve.coefficient, 2) + 0.0:.2f}"
 
 
 def _of(one: Similarity, results: Sequence[Similarity]) -> str:

@@ -9,30 +9,32 @@ from iaa.analysis.ablation import Ablation
 from iaa.analysis.cost import Cost
 from iaa.analysis.mining import Mining
 from iaa.analysis.projection import Projection
-from iaa.report.figure_style import CLASSES, MUTED, SERIES, Drawing, cycle, legend, named, panels
+from iaa.report.figure_style import CLASSES, MUTED, SERIES, Figure, cycle, label_text, legend, panels
 from iaa.report.run_files import Log
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def losses(logs: Sequence[Log], path: str | Path | None = None) -> Drawing:
+def losses(logs: Sequence[Log], path: str | Path | None = None) -> Figure:
     """The loss of every step, faint, and the mean of every epoch."""
     with panels() as (figure, (axes,)):
         for log, colour in zip(logs, cycle(len(logs)), strict=True):
             axes.plot(log.step_epochs, log.step_losses, color=colour, alpha=0.25, linewidth=0.7)
             middles = [epoch - 0.5 for epoch in log.epochs]
-            axes.plot(middles, log.losses, color=colour, label=named(log.name), marker=_marker(log.epochs))
+            axes.plot(
+                middles, log.losses, color=colour, label=label_text(log.name), marker=_marker(log.epochs)
+            )
         axes.set(xlabel="epoch", ylabel="loss", xlim=(0, None))
         _whole(axes)
         if len(logs) > 1:
             legend(axes)
     ends = "; ".join(f"{log.name} from {log.losses[0]:.3g} to {log.losses[-1]:.3g}" for log in logs)
     words = "Faint: single steps. Bold: mean of an epoch."
-    return Drawing("loss", figure, "Loss", f"Loss over epochs: {ends}.", words).at(path)
+    return Figure("loss", figure, "Loss", f"Loss over epochs: {ends}.", words).saved(path)
 
 
-def validation(logs: Sequence[Log], path: str | Path | None = None) -> Drawing:
+def validation(logs: Sequence[Log], path: str | Path | None = None) -> Figure:
     """Scores on the held-out training classes, epoch by epoch."""
     with panels() as (figure, (axes,)):
         for log, colour in zip(logs, cycle(len(logs)), strict=True):
@@ -41,13 +43,13 @@ def validation(logs: Sequence[Log], path: str | Path | None = None) -> Drawing:
                 where, values = [epoch for epoch, _ in points], [value for _, value in points]
                 label = f"{metric}, {log.name}" if len(logs) > 1 else metric
                 marker = _marker(where)
-                axes.plot(where, values, style, color=colour, label=named(label, 40), marker=marker)
+                axes.plot(where, values, style, color=colour, label=label_text(label, 40), marker=marker)
         axes.set(xlabel="epoch", ylabel="percent", xlim=(0, None))
         _whole(axes)
         legend(axes)
     last = "; ".join(f"{log.name} ends at MAP@R {log.validation[-1][1]['MAP@R']:.1f} %" for log in logs)
     words = "Classes kept out of training; test classes are measured once, at the end."
-    return Drawing("validation", figure, "Held-out classes", f"Held-out scores: {last}.", words).at(path)
+    return Figure("validation", figure, "Held-out classes", f"Held-out scores: {last}.", words).saved(path)
 
 
 def tsne(
@@ -57,7 +59,7 @@ def tsne(
     *,
     parts: Sequence[str] = ("originals", "synthetics"),
     title: str = "",
-) -> Drawing:
+) -> Figure:
     """Fig. 14: originals and synthetics in one map, laid side by side; classes by colour."""
     labels = found.labels.unique().tolist()
     with panels(len(parts), width=4.6, height=4.4) as (figure, every):
@@ -73,7 +75,7 @@ def tsne(
                 which = mine if part == "originals" else mine.repeat_interleave(found.synthetics.shape[1])
                 points = shown[which].numpy()
                 size = 22 if part == "originals" else 9
-                name = named(names.get(label, str(label)), 20)
+                name = label_text(names.get(label, str(label)), 20)
                 axes.scatter(
                     points[:, 0], points[:, 1], s=size, color=colour, linewidths=0, alpha=0.85, label=name
                 )
@@ -96,7 +98,7 @@ def tsne(
         "synthetics": f"{found.synthetics.shape[1]} around each sample, in the same map; rings: originals.",
     }
     caption = " ".join(words[part] for part in parts)
-    return Drawing(_name("tsne", parts), figure, title or what.capitalize(), alt, caption).at(path)
+    return Figure(_name("tsne", parts), figure, title or what.capitalize(), alt, caption).saved(path)
 
 
 def mining(
@@ -104,7 +106,7 @@ def mining(
     path: str | Path | None = None,
     *,
     parts: Sequence[str] = ("negatives", "shares"),
-) -> Drawing:
+) -> Figure:
     """Fig. 10: hard negatives that were chosen, and the share of synthetics among them."""
     with panels(len(parts)) as (figure, every):
         for axes, part in zip(every, parts, strict=True):
@@ -115,7 +117,7 @@ def mining(
                 if part == "negatives":
                     lines = {"negatives": [math.nan if v is None else v for v in one.negatives]}
                 for (what, values), style in zip(lines.items(), ("-", "--"), strict=False):
-                    label = named(what + of, 48)
+                    label = label_text(what + of, 48)
                     axes.plot(one.epochs, values, style, color=colour, label=label, marker=_marker(values))
             axes.set_ylabel("negatives chosen a step" if part == "negatives" else "percent")
             axes.set(xlabel="epoch", xlim=(0, None), ylim=(0, None))
@@ -126,12 +128,12 @@ def mining(
     alt = f"Mining over epochs. Share of synthetics among the negatives in the last epoch: {last}."
     titles = {"negatives": "Hard negatives", "shares": "Synthetics among the chosen pairs"}
     title = titles[parts[0]] if len(parts) == 1 else "What mining chose"
-    return Drawing(_name("mining", parts), figure, title, alt, "Means over the steps of an epoch.").at(path)
+    return Figure(_name("mining", parts), figure, title, alt, "Means over the steps of an epoch.").saved(path)
 
 
 def cost(
     result: Cost, path: str | Path | None = None, *, parts: Sequence[str] = ("time", "memory")
-) -> Drawing:
+) -> Figure:
     """Fig. 11: time and memory of a step over the number of copies."""
     copies = [step.copies for step in result.steps]
     with panels(len(parts)) as (figure, every):
@@ -153,12 +155,12 @@ def cost(
     )
     titles = {"time": "Time of a step", "memory": "Memory of a step"}
     title = titles[parts[0]] if len(parts) == 1 else "Cost of a training step"
-    return Drawing(_name("cost", parts), figure, title, alt, words).at(path)
+    return Figure(_name("cost", parts), figure, title, alt, words).saved(path)
 
 
 def ablation(
     result: Ablation, path: str | Path | None = None, *, metric: str = "R@1", test: str | None = None
-) -> Drawing:
+) -> Figure:
     """One metric of every arm over the seeds: lines along the axis where there is one, else bars."""
     test = test or next(iter(result.rows[0].scores))
     found = [(row, row.scores[test][metric]) for row in result.rows]
@@ -173,11 +175,18 @@ def ablation(
             if lines and all(row.x is not None for row, _ in mine):
                 where = [row.x for row, _ in mine if row.x is not None]
                 axes.errorbar(
-                    where, means, yerr=spread, color=colour, marker="o", ms=3, capsize=2, label=named(series)
+                    where,
+                    means,
+                    yerr=spread,
+                    color=colour,
+                    marker="o",
+                    ms=3,
+                    capsize=2,
+                    label=label_text(series),
                 )
             elif lines:
                 for row, score in mine:
-                    axes.axhline(score.mean, color=colour, linestyle="--", label=named(row.arm))
+                    axes.axhline(score.mean, color=colour, linestyle="--", label=label_text(row.arm))
             else:
                 places = [len(found) - 1 - found.index(pair) for pair in mine]
                 axes.errorbar(means, places, xerr=spread, color=colour, fmt="o", ms=4, capsize=2)
@@ -185,12 +194,12 @@ def ablation(
             axes.set(xlabel=result.axis, ylabel=f"{metric}, %")
             legend(axes)
         else:
-            axes.set_yticks(range(len(found)), [named(row.arm) for row, _ in reversed(found)])
+            axes.set_yticks(range(len(found)), [label_text(row.arm) for row, _ in reversed(found)])
             axes.set(xlabel=f"{metric}, %")
     best, score = max(found, key=lambda pair: pair[1].mean)
     alt = f"{result.title}: {metric} of {len(found)} arms; {best.arm} is highest with {score.mean:.1f} %."
     words = f"{result.source}. {_seeds(len(result.seeds))}"
-    return Drawing(f"ablation-{result.name}", figure, result.title, alt, words).at(path)
+    return Figure(f"ablation-{result.name}", figure, result.title, alt, words).saved(path)
 
 
 def _name(figure: str, parts: Sequence[str]) -> str:

@@ -67,6 +67,10 @@ class Embeddings:
     def __len__(self) -> int:
         return len(self.z)
 
+    def class_name(self, label: int) -> str:
+        """The name of a class; its number if it has no name."""
+        return (self.class_names or {}).get(label, str(label))
+
     def distinct_names(self) -> list[str]:
         """The class of every row by name, with its number where classes share a name: they stay apart."""
         known = self.class_names or {}
