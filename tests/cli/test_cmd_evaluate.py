@@ -122,10 +122,10 @@ def test_split_and_queries_without_a_positive(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nowhere.npz"], "no embeddings file at nowhere.npz"),
+        (["nowhere.npz"], "no such run or embeddings file: nowhere.npz"),
         (["{tmp}"], "no embeddings*.safetensors in"),
         (["{good}", "--ks", "1000"], "good.npz: ks must lie in [1, 99]"),
-        (["{good}", "--gallery-draws", "2", "--per-class"], "goes with none of"),
+        (["{good}", "--gallery-draws", "2", "--per-class"], "leave --against, --per-class and --index out"),
         (["{good}", "{good}", "--against", "{good}"], "compares one file with one other, got 2 and 1"),
         ([], "name at least one embeddings file"),
     ],

@@ -33,9 +33,9 @@ def command(
         answers: Retrieved images shown for each query.
         seed: Seed of queries, classes and synthetics.
     """
+    check_paths(*runs)
     from iaa.report.write import write_report
 
-    check_paths(*runs)
     written = write_report(
         runs, out, figures=figures, images=images, split=split, queries=queries, answers=answers, seed=seed
     )

@@ -1,4 +1,4 @@
-"""Every figure: results in, a ``Figure`` out, written to a file where a path is given."""
+"""Every figure: a result in, a ``Figure`` out, written to a file if a path is given."""
 
 from iaa.report.class_figures import correlation, similarity, variety, weights
 from iaa.report.figure_style import Figure
