@@ -41,7 +41,7 @@ def test_correlation_of_a_file(vectors, tmp_path, capsys):
     assert main(words) == 0
     out = capsys.readouterr().out
     assert "train classes: 80 samples of 10 classes, 6 dimensions" in out
-    assert "dealt out to classes at random" in out
+    assert "assigned to classes at random" in out
     found = json.loads((tmp_path / "out/correlation.json").read_text())
     data = iaa.Embeddings.load(vectors)
     rows = data.where(split="train")

@@ -70,7 +70,7 @@ def drawings(data):
     yield lambda path: figures.variety(variety(estimate(z, labels, num_classes=12)), path)
     yield lambda path: figures.weights(weights(), path)
     yield lambda path: figures.similarity([similarity(z, labels, name=name) for name in "ab"], path)
-    yield lambda path: figures.mining([mined("a"), mined("b", (None, None))], path)
+    yield lambda path: figures.mining([mined("a"), mined("b", (9.0, 8.0))], path)
     yield lambda path: figures.cost(cost(), path)
     yield lambda path: figures.ablation(ablated("K"), path)
     yield lambda path: figures.ablation(ablated(None), path)

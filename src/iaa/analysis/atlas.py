@@ -100,15 +100,24 @@ def atlas(
         check_whole(what, number, least=0)
     known, inverse = labels.unique(return_inverse=True)
     stats = estimate(z, inverse, num_classes=len(known))
-    named = [(names or {}).get(label, str(label)) for label in known.tolist()]
-    called = list(ids) if ids is not None else [str(row) for row in range(len(z))]
+    class_names = [(names or {}).get(label, str(label)) for label in known.tolist()]
+    sample_ids = list(ids) if ids is not None else [str(row) for row in range(len(z))]
     explained = explain(z, inverse, stats, candidates=candidates, tick=tick, **correction)
     likely = explained.evidence.nan_to_num(-torch.inf)
     return Atlas(
         classes=_rows(
-            z, inverse, stats, explained, known, named, called, lenders_shown, extremes_shown, correction
+            z,
+            inverse,
+            stats,
+            explained,
+            known,
+            class_names,
+            sample_ids,
+            lenders_shown,
+            extremes_shown,
+            correction,
         ),
-        suspects=suspects(explained, inverse, known, named, called, suspects_shown),
+        suspects=suspects(explained, inverse, known, class_names, sample_ids, suspects_shown),
         suspected=int((likely > 0).sum()),
         samples=len(z),
         dim=z.shape[1],
@@ -122,7 +131,7 @@ def _rows(
     stats: ClassStats,
     explained: Explained,
     known: Tensor,
-    named: list[str],
+    names: list[str],
     ids: list[str],
     lenders_shown: int,
     extremes_shown: int,
@@ -138,7 +147,7 @@ def _rows(
     extremes = _extremes(explained, labels, len(known), extremes_shown)
     columns = zip(
         known.tolist(),
-        named,
+        names,
         stats.count.tolist(),
         stats.variance.sum(1).tolist(),
         corrected.sum(1).tolist(),
@@ -159,7 +168,7 @@ def _rows(
             corrected_variance=after,
             effective_rank=directions if count > 1 and size > 0 else None,
             alpha=borrows,
-            lenders=tuple(Lender(int(known[i]), named[i], share) for i, share in lender),
+            lenders=tuple(Lender(int(known[i]), names[i], share) for i, share in lender),
             moved=shift if size > 0 else None,
             extremes=tuple(Sample(row, ids[row], distance) for row, distance in extreme),
         )

@@ -1,13 +1,14 @@
 """Synthetics in pixel space (Fig. 15): a small decoder from embeddings back to a run's own images.
 
 The paper maps back with a pretrained BigGAN. This decoder has seen nothing but the images at hand, so it is
-blurred where embeddings leave things open; ``explained`` says how much of held-out images it gets right.
+blurred where embeddings leave details open; ``explained`` measures it on held-out images.
 """
 
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,13 +17,13 @@ from torch import Tensor, nn
 
 from iaa.analysis.example_queries import from_different_classes
 from iaa.analysis.synthetics import draw
+from iaa.files import parse_json, read_tensors, write_tensors
 from iaa.method.augment import IAA
 from iaa.method.checks import check_whole
-from iaa.retrieval.embeddings import write_tensors
 
 FORMAT = "iaa-decoded-1"
 HELD_OUT = 0.1
-"""Share of the images that the decoder never sees while it learns."""
+"""Share of the images that the decoder is not trained on."""
 
 
 class Decoder(nn.Module):
@@ -38,7 +39,7 @@ class Decoder(nn.Module):
         self.register_buffer("deviation", z.std(0, unbiased=False).clamp(min=1e-6))
         hidden, maps = 512, width * self.start**2
         self.spread = nn.Sequential(nn.Linear(z.shape[1], hidden), nn.GELU(), nn.Linear(hidden, maps))
-        self.paint = nn.Sequential(  # small maps do most of the work, pixels are shuffled out of channels
+        self.paint = nn.Sequential(  # small maps do most of the work, channels are shuffled into pixels
             nn.GELU(),
             nn.Conv2d(width, width, 3, padding=1),
             nn.PixelShuffle(2),
@@ -51,7 +52,7 @@ class Decoder(nn.Module):
         )
 
     def forward(self, z: Float[Tensor, "b d"]) -> Float[Tensor, "b 3 h w"]:
-        """Images of embeddings, raw as the network gave them."""
+        """Images of un-normalised embeddings."""
         maps = self.spread((z - self.mean) / self.deviation)
         images: Tensor = self.paint(maps.unflatten(1, (self.width, self.start, self.start)))
         return images
@@ -132,40 +133,35 @@ def decode(
     rows = from_different_classes(held, numbers, shown)
     drawn = draw(z[rows], numbers[rows], augment, copies=copies, seed=seed)
     with torch.inference_mode():
-        found = torch.cat([decoder(part) for part in z[held].split(256)])
+        decoded = torch.cat([decoder(part) for part in z[held].split(256)])
         truth = images[held].float() / 255
         mean = images[seen].float().mean(0) / 255
-        explained = 1 - float((found - truth).square().sum() / (truth - mean).square().sum().clamp(min=1e-12))
+        variance = (truth - mean).square().sum().clamp(min=1e-12)
+        explained = 1 - float((decoded - truth).square().sum() / variance)
         own, synthetic = decoder(z[rows]), decoder(drawn.flatten(0, 1)).unflatten(0, drawn.shape[:2])
     return Decoded(
         rows, images[rows], _bytes(own), _bytes(synthetic), len(seen), len(held), explained, epochs
     )
 
 
-def save(found: Decoded, path: Path) -> None:
-    """One ``.safetensors``, whole or not at all; the header holds the numbers and names as JSON."""
-    tensors = {name: getattr(found, name).contiguous() for name in TENSORS}
-    words = {name: getattr(found, name) for name in WORDS}
-    write_tensors(path, tensors, {"format": FORMAT, "decoded": json.dumps(words)})
+def save(result: Decoded, path: Path) -> None:
+    """Write one ``.safetensors`` atomically; the header holds the numbers and names as JSON."""
+    tensors = {name: getattr(result, name).contiguous() for name in TENSORS}
+    fields = {name: getattr(result, name) for name in FIELDS}
+    write_tensors(path, tensors, {"format": FORMAT, "decoded": json.dumps(fields)})
 
 
 def load(path: Path) -> Decoded:
     """What ``save`` has written."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, "pt") as file:
-            header = file.metadata() or {}
-            if header.get("format") != FORMAT:
-                raise ValueError(f"{path} holds no decoded images: its header lacks format = {FORMAT!r}")
-            tensors = {name: file.get_tensor(name) for name in TENSORS}
-    except SafetensorError as error:
-        raise ValueError(f"{path} is cut short or no safetensors file: {error}") from error
-    return Decoded(**tensors, **json.loads(header["decoded"]))
+    tensors, header = read_tensors(path)
+    if header.get("format") != FORMAT or set(tensors) != set(TENSORS):
+        raise ValueError(f"{path} does not hold decoded images: its header lacks format = {FORMAT!r}")
+    fields: dict[str, Any] = {**tensors, **parse_json(header.get("decoded", ""), str(path), required=FIELDS)}
+    return Decoded(**fields)
 
 
 TENSORS = ("rows", "images", "reconstructions", "synthetics")
-WORDS = ("seen", "held_out", "explained", "epochs", "ids", "names")
+FIELDS = ("seen", "held_out", "explained", "epochs", "ids", "names")
 
 
 def _batches(size: int, batch: int, epochs: int, generator: torch.Generator) -> Iterator[Tensor]:

@@ -180,9 +180,9 @@ def metric_table(
 def summary(experiment: Experiment) -> dict[str, Any]:
     """By test set, metric and arm, as in ``comparison.json``: mean, deviation, values and the paired test."""
     arms = {row.arm: row for row in experiment.rows}
-    found: dict[str, Any] = {}
+    cells: dict[str, Any] = {}
     for test, metrics in experiment.rows[0].scores.items():
-        found[test] = {metric: {} for metric in metrics}
+        cells[test] = {metric: {} for metric in metrics}
         for row in experiment.rows:
             for metric, score in row.scores[test].items():
                 cell: dict[str, Any] = {"mean": score.mean, "deviation": score.deviation}
@@ -190,8 +190,8 @@ def summary(experiment: Experiment) -> dict[str, Any]:
                 if row.against is not None:
                     reference = arms[row.against].scores[test][metric].values
                     cell["against_baseline"] = asdict(paired(reference, score.values))
-                found[test][metric][row.arm] = cell
-    return found
+                cells[test][metric][row.arm] = cell
+    return cells
 
 
 def markdown(title: str, tables: Mapping[str, Sequence[Sequence[str]]], notes: Sequence[str]) -> str:

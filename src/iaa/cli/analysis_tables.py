@@ -123,8 +123,6 @@ def mining(results: Sequence["Mining"]) -> Output:
     formats = {"negatives a step": ",.0f", "positives a step": ",.0f", "loss": ".4f"}
     formats |= {"synthetic negatives": ".1%", "synthetic positives": ".1%"}
     notes = [f"{run.name}: its loss mines no pairs." for run in results if not run.chooses]
-    if any(value is None for run in results for value in run.negatives):
-        notes.append("A dash: this log does not hold the number of mined pairs.")
     title = "mined pairs, means over the steps of an epoch"
     return Output([ResultTable("mining", title, head, rows, None, formats)], notes)
 

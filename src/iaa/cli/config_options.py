@@ -8,7 +8,7 @@ from typing import Any, TypeVar, get_type_hints
 
 import tyro
 
-from iaa.presets import start, teach
+from iaa.presets import presets_help, start
 
 Options = TypeVar("Options")
 
@@ -32,7 +32,7 @@ def parse(kind: type[Options], arguments: Sequence[str], *, prog: str, descripti
         default=kind(default),  # type: ignore[call-arg]
         args=[_expanded(argument, names, prog) for argument in rest],
         prog=f"{prog} PRESET",
-        description=f"{description}\n\n{teach(arguments)}",
+        description=f"{description}\n\n{presets_help(arguments)}",
     )
     data = options.config.data  # type: ignore[attr-defined]
     if (spec := data_spec(data)) is not None:

@@ -1,4 +1,4 @@
-"""The numbers of the paper's tables, standing as they are printed.
+"""The numbers of the paper's tables, as printed.
 
 A row is a loss, on GoogLeNet unless it names a network; a group of columns is a dataset. Baselines quoted
 from other people's papers (MS in Tables V and VII) are left out: they were trained by other recipes.
@@ -93,7 +93,7 @@ TABLES = [
 
 
 class Cell(NamedTuple):
-    """What one row says of one dataset."""
+    """The scores of one row on one dataset."""
 
     table: str
     row: str
@@ -107,9 +107,9 @@ def cells() -> Iterator[Cell]:
     """All tables, cell by cell."""
     for table, text in TABLES:
         lines = text.strip("\n ").splitlines()
-        head, *rows = [[words.split() for words in line.split("|")] for line in lines]
+        head, *rows = [[group.split() for group in line.split("|")] for line in lines]
         for (row, *mark), *groups in rows:
             for (column, *metrics), values in zip(head[1:], groups, strict=True):
                 data, _, test = column.partition("/")
-                found = dict(zip(metrics, map(float, values), strict=True))
-                yield Cell(table, row, bool(mark), data, test or "test", found)
+                scores = dict(zip(metrics, map(float, values), strict=True))
+                yield Cell(table, row, bool(mark), data, test or "test", scores)

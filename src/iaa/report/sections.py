@@ -44,9 +44,7 @@ def training(all_findings: Sequence[Findings]) -> Section | None:
         curves.append(figures.validation(logs))
     mined = [findings.mining for findings in all_findings if findings.mining and findings.mining.chooses]
     if mined:
-        if any(value is not None for run in mined for value in run.negatives):
-            curves.append(figures.mining(mined, parts=("negatives",)))
-        curves.append(figures.mining(mined, parts=("shares",)))
+        curves += [figures.mining(mined, parts=(part,)) for part in ("negatives", "shares")]
     return Section("training", "Training", "", [Figures(tuple(curves))])
 
 

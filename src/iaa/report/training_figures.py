@@ -1,6 +1,5 @@
 """Figures of training and its scores: curves, t-SNE, mining, cost, ablations."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -118,7 +117,7 @@ def mining(
                 lines = {"synthetics among negatives": _percent(run.synthetic_negatives)}
                 lines |= {"synthetics among positives": _percent(run.synthetic_positives)}
                 if part == "negatives":
-                    lines = {"negatives": [math.nan if v is None else v for v in run.negatives]}
+                    lines = {"negatives": list(run.negatives)}
                 for (name, values), style in zip(lines.items(), ("-", "--"), strict=False):
                     label = label_text(name + owner, 48)
                     axes.plot(run.epochs, values, style, color=colour, label=label, marker=_marker(values))
