@@ -21,7 +21,7 @@ def test_a_loss_is_said_with_what_to_do():
     note = regression_note(TABLE["trained"]["test"], UNTRAINED)
     assert note.startswith(
         "Training made search worse: R@1 60.8 instead of 85.0 and MAP@R 27.5 instead of 47.1 "
-        "for 'frozen lite0'. Search with that instead"
+        "for 'frozen lite0'. Keep using that"
     )
     assert "--optimizer.lr" in note
 

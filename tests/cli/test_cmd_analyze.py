@@ -163,12 +163,12 @@ def test_cost_of_a_run(run, capfd):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["correlation", "nowhere.safetensors"], "no embeddings file at nowhere.safetensors"),
+        (["correlation", "nowhere.safetensors"], "no such run or embeddings file: nowhere.safetensors"),
         (["mining", "."], "no log.jsonl in ."),
         (["similarity"], "name at least one file or run"),
-        (["cost", "nowhere"], "no configuration at"),
+        (["cost", "nowhere"], "no such run or embeddings file: nowhere"),
         (["weights", "--most", "0"], "most must be at least 1, got 0"),
-        (["mining", ""], "an argument is empty: is a variable of the shell not set?"),
+        (["mining", ""], "an argument is empty: is a shell variable not set?"),
         (["decode", "nowhere", "--figure", "a.gif"], "--figure must end in .png, got a.gif"),
     ],
 )
@@ -204,4 +204,6 @@ def test_help_teaches(capsys):
 
 def test_a_run_has_no_rows_of_all_classes(run, capsys):
     assert main(["analyze", "variety", str(run), "--split", "all"]) == 2
-    assert "keeps training and test classes apart: give --split train or test" in capsys.readouterr().err
+    assert (
+        "stores training and test classes separately: give --split train or test" in capsys.readouterr().err
+    )

@@ -114,8 +114,8 @@ def test_vectors_without_images_leave_sections_out_and_say_why(vectors, tmp_path
     assert {"results", "correlation", "space", "classes", "left-out"} <= set(found)
     assert not {"retrieval", "training", "synthetics", "cost"} & set(found)
     text = page.read_text()
-    assert "the images are not there, such as" in text
-    assert "there is no log.jsonl of a whole epoch" in text
+    assert "the images cannot be found, such as" in text
+    assert "there is no log.jsonl with a complete epoch" in text
     assert "<img" not in text
 
 
@@ -178,7 +178,7 @@ def test_a_missing_extra_is_named_before_any_work(run, monkeypatch, capsys):
             raise ImportError(f"jinja2 is not installed: pip install 'iaa[{extra}]'")
         return need(module, extra=extra)
 
-    monkeypatch.setattr("iaa.errors.need", without)
+    monkeypatch.setattr("iaa.report.write.need", without)
     assert main(["report", str(run)]) == 2
     assert "pip install 'iaa[report]'" in capsys.readouterr().err
 
@@ -195,7 +195,7 @@ def test_synthetics_are_decoded_and_shown(vectors, tmp_path, capsys):
     assert main(["report", str(run)]) == 0
     text = (run / "report.html").read_text()
     assert "Decoded to pixels" in text
-    assert text.count("drawn 2") >= 3
+    assert text.count("synthetic 2") >= 3
 
 
 def test_decoding_needs_images(tmp_path, vectors):
@@ -203,7 +203,7 @@ def test_decoding_needs_images(tmp_path, vectors):
 
     bare = Embeddings.load(vectors)
     Embeddings(bare.z, bare.labels).save(tmp_path / "bare.safetensors")
-    with pytest.raises(FileNotFoundError, match="none of the images is there, such as '0': --images"):
+    with pytest.raises(FileNotFoundError, match="none of the images can be read, such as '0': --images"):
         command(tmp_path / "bare.safetensors")
     with pytest.raises(ValueError, match="--side must be a multiple of 4, got 10"):
         command(vectors, side=10)

@@ -114,7 +114,7 @@ def suspects(
     ids: list[str],
     shown: int,
 ) -> tuple[Suspect, ...]:
-    """The samples with most evidence against their label; ``known`` and ``names`` are those of the classes."""
+    """Samples with the most evidence against their label; ``known`` and ``names`` are those of classes."""
     evidence = explained.evidence.nan_to_num(-torch.inf)
     strongest, rows = evidence.sort(descending=True, stable=True)
     rows = rows[strongest > 0][:shown]

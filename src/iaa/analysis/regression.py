@@ -52,7 +52,7 @@ def regression_note(trained: Scores, untrained: Mapping[str, Scores], *, name: s
     both = len(losses) == sum(metric in trained and metric in untrained[reference] for metric in METRICS)
     verdict = "made search worse" if both else "made search worse in part"
     return (
-        f"{name} {verdict}: {' and '.join(losses)} for {reference!r}. Search with that instead, or train "
+        f"{name} {verdict}: {' and '.join(losses)} for {reference!r}. Keep using that, or train "
         "more gently: a lower --optimizer.lr, fewer --epochs, --network.freeze-bn, or the head alone "
         "(--network.freeze-backbone)."
     )

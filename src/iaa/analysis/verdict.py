@@ -60,7 +60,7 @@ def judge(
     evidence += _noise(samples)
     if held_out is not None:
         evidence.append(
-            f"Estimates from half of each class (median {held_out.samples:.0f} samples) against the other half: "
+            f"From half of each class (median {held_out.samples:.0f} samples), compared with the other half: "
             f"error {held_out.own:.2f} of the own variance, {held_out.corrected:.2f} corrected, "
             f"{held_out.pooled:.2f} corrected towards the global one, {held_out.neighbors:.2f} of the "
             f"neighbours' alone, {held_out.overall:.2f} of the global one alone; "

@@ -30,7 +30,6 @@ def command(
         out: The file or folder to write; without it, model.onnx or safetensors/ in the run directory.
         vectors: Export only the head of a model trained on vectors, even if the network before it is known.
     """
-    check_paths(run)
     console = Console(stderr=True)
     if to == "safetensors":
         if vectors:
@@ -40,6 +39,7 @@ def command(
         from iaa.export.export_run import export_safetensors
         from iaa.inference import load
 
+        check_paths(run)
         with console.status("measuring intervals"):
             files = export_safetensors(load(run, device="cpu"), out or run / "safetensors")
         print(f"wrote {files[0].parent}: " + ", ".join(file.name for file in files))
@@ -49,6 +49,7 @@ def command(
         raise ValueError(f"--out must name a .onnx file, got {target}")
     if target.is_dir():
         raise ValueError(f"--out must name a .onnx file, got the folder {target}")
+    check_paths(run)
     for package in ("onnx", "onnxscript", "onnxruntime"):
         need(package, extra="export")
     from iaa.export.export_run import export_onnx

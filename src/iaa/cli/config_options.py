@@ -53,6 +53,7 @@ def data_spec(path: str) -> str | None:
 def full_name(name: str, names: Iterable[str], prog: str = "iaa train") -> str:
     """The option that a name stands for: itself, or the only one that ends in it.
 
+    >>> from iaa.config import Config
     >>> full_name("lr", option_names(Config))
     'optimizer.lr'
     """
