@@ -63,6 +63,14 @@ def test_against_is_paired_and_names_its_test(capsys, good, bad):
     assert found["p_classes"] < 0.01
 
 
+def test_against_warns_when_search_got_worse(capsys, good, bad):
+    _, out, _ = run(capsys, bad, "--against", good)
+    assert "Warning: bad.npz made search worse: R@1" in out
+    assert "for 'good.npz'. Keep using that, or train more gently" in out
+    assert "Warning" not in run(capsys, good, "--against", bad)[1]
+    assert "Warning" not in run(capsys, good, "--against", good)[1]
+
+
 def test_against_aligns_rows_by_their_ids(capsys, good, tmp_path):
     data = Embeddings.load(good)
     data.rows(torch.randperm(100, generator=torch.Generator().manual_seed(0))).save(tmp_path / "mixed.npz")

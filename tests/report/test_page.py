@@ -108,6 +108,15 @@ def test_the_data_of_the_atlas_cannot_end_its_script(page):
     assert "\\u003c/script\\u003e" in data
 
 
+def test_numbers_worse_than_before_training_are_not_in_the_accent_colour():
+    numbers = (Headline("R@1", "30.0 %", "", worse=True), Headline("MAP@R", "9.0 %", ""))
+    text = render(Page("x", "", "", numbers, ("Training made search worse.",), ("run",), [], (), ""))
+    assert '<div class="worse"><dt>R@1</dt>' in text
+    assert "<div><dt>MAP@R</dt>" in text
+    assert text.index("Training made search worse.") < text.index("</header>")
+    assert ".headline div.worse strong { color: var(--wrong); }" in text
+
+
 def test_only_the_page_s_own_script_may_run_and_nothing_be_fetched(page):
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', page)[1]
     script = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)[-1]

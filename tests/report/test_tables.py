@@ -1,6 +1,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 
 from iaa import Embeddings
@@ -48,6 +49,27 @@ def test_scores_stand_between_doing_nothing_and_the_paper():
     assert "3 queries have no match" in notes
     assert "One seed." in notes
     assert "departs" not in notes
+
+
+def test_scores_below_those_before_training_are_marked():
+    (better,) = score_tables([findings()])
+    (worse,) = score_tables([findings(value=30.0)])
+    assert not better.rows[1][1].worse
+    assert worse.rows[1][1].worse
+
+
+def test_a_page_says_at_the_top_that_training_made_search_worse():
+    pytest.importorskip("matplotlib")
+    from iaa.report.page import _headline, _warnings
+
+    good, bad = findings(), findings(value=30.0)
+    assert not list(_warnings([good]))
+    assert [number.worse for number in _headline([good])] == [False, False]
+    (warning,) = _warnings([bad])
+    assert warning.startswith("Training made search worse: R@1 30.0 instead of 41.2")
+    assert [number.worse for number in _headline([bad])] == [True, False]
+    (warning,) = _warnings([good, replace(bad, run=replace(bad.run, name="run-2"))])
+    assert warning.startswith("run-2 made search worse")
 
 
 def test_departures_from_the_paper_are_told():
