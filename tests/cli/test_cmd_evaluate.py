@@ -65,8 +65,8 @@ def test_against_is_paired_and_names_its_test(capsys, good, bad):
 
 def test_against_warns_when_search_got_worse(capsys, good, bad):
     _, out, _ = run(capsys, bad, "--against", good)
-    assert "Warning: bad.npz made search worse: R@1" in out
-    assert "for 'good.npz'. Keep using that, or train more gently" in out
+    assert f"Warning: {bad.parent.name}/bad.safetensors made search worse: R@1" in out
+    assert f"for '{good.parent.name}/good.npz'. Keep using that, or train more gently" in out
     assert "Warning" not in run(capsys, good, "--against", bad)[1]
     assert "Warning" not in run(capsys, good, "--against", good)[1]
 
