@@ -170,7 +170,7 @@ def test_test_classes_that_are_trained_on_are_not_called_unseen(tmp_path, capsys
     assert main(["report", str(tmp_path / "run-1"), "--out", str(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text()
     assert "Scores on the test classes" in page
-    assert "times about 4 classes" in page
+    assert "queries of 4 classes: how often" in page
     metrics = json.loads((tmp_path / "run-1" / "metrics.json").read_text())
     assert "4 of the test classes below were trained on as well." in _data(config, metrics)
 
