@@ -19,9 +19,9 @@ import torch
 from surroundings import HERE, surroundings, write
 from torch import Tensor
 
-from iaa.config import Augment, Batch, Config, Images, Network
+from iaa.config import Augment, BatchOptions, Config, Images, Network
+from iaa.memory import keep_freed_memory
 from iaa.train import _estimate
-from iaa.training.memory import keep_freed_memory
 from iaa.training.setup import Task, assemble, launch
 
 NETWORKS = {
@@ -74,7 +74,7 @@ def overhead(rounds: int = 40) -> dict[str, Any]:
     for name, config in NETWORKS.items():
         tasks = {}
         for kind, augment in kinds.items():
-            one = replace(config, augment=augment, batch=Batch(classes=32, per_class=4), accelerator="cpu")
+            one = replace(config, augment=augment, batch=BatchOptions(classes=32, per_class=4), device="cpu")
             tasks[kind] = assemble(one, launch(one))
         begun = time.process_time()
         _estimate(tasks["pass"])
@@ -107,7 +107,7 @@ def memory_probe(keep: bool) -> None:
     """In a process of its own: seconds a step on the clock."""
     if keep:
         keep_freed_memory()
-    config = replace(NETWORKS["convnet, 48 px, batch of 128"], accelerator="cpu")
+    config = replace(NETWORKS["convnet, 48 px, batch of 128"], device="cpu")
     task = assemble(config, launch(config))
     batches, taken = endless(task), []
     for _ in range(12):

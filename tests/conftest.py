@@ -47,7 +47,7 @@ def trained(tmp_path_factory) -> Path:
     tiny_runs.images(base / "data", classes=6, each=5)
     return train(
         tiny_runs.tiny(base / "data", base / "runs", epochs=1, split=Split(test_share=0.4)), quiet=True
-    )
+    ).path
 
 
 @pytest.fixture
@@ -88,5 +88,5 @@ def home(tmp_path_factory) -> Path:
     words += ["--model", "convnet", "--size", "16", "--weights", str(base / "weights.safetensors")]
     assert main([*words, "--workers", "0"]) == 0
     head = replace(config, data=f"embeddings:{base / 'frozen.safetensors'}", network=Network(dim=4))
-    train(replace(head, run=replace(config.run, name="head")), quiet=True)
+    train(replace(head, run=replace(config.run, name="head-1")), quiet=True)
     return base

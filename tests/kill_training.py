@@ -50,7 +50,7 @@ def main(config_file: str, out: str, kills: int) -> None:
     whole = replace(config, run=replace(config.run, out=out, name="whole"))
     assert os.waitpid(child(whole, None), 0)[1] == 0
     config = replace(config, run=replace(config.run, out=out, name="killed"))
-    folder = Path(out) / "killed-1"
+    folder = Path(out) / "killed"
     for kill in range(kills):
         pid = child(config, folder if kill else None)
         before = stands_at(folder) if kill else 0

@@ -3,7 +3,7 @@ from dataclasses import fields, is_dataclass, replace
 
 import pytest
 
-from iaa.config import Augment, Batch, Config, Optimizer, Run, Split, load_config
+from iaa.config import Augment, BatchOptions, Config, Optimizer, RunOptions, Split, load_config
 
 
 def test_json_and_back():
@@ -28,8 +28,8 @@ def test_what_is_not_given_keeps_its_default(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "is no JSON"),
-        ("[]", "must hold an object"),
+        ("{", "is not valid JSON"),
+        ("[]", "must hold a JSON object"),
         ('{"epoch": 3}', "got 'epoch' .did you mean 'epochs'"),
         ('{"augment": {"copy": 3}}', "a field of augment in .*did you mean 'copies'"),
         ('{"optimizer": {"name": "adm"}}', "did you mean 'adam'"),
@@ -55,9 +55,9 @@ def test_mistakes_in_a_file_are_named(text, message):
     ("changes", "message"),
     [
         ({"epochs": 0}, "epochs must be at least 1, got 0"),
-        ({"batch": Batch(classes=1)}, "classes >= 2"),
+        ({"batch": BatchOptions(classes=1)}, "classes >= 2"),
         ({"devices": 3}, r"batch.classes \(32\) must be a multiple of devices \(3\)"),
-        ({"run": Run(select="best")}, "needs split.val_classes"),
+        ({"run": RunOptions(select="best")}, "needs split.val_classes"),
     ],
 )
 def test_what_cannot_be_run_is_refused(changes, message):
@@ -73,7 +73,9 @@ def test_whole_numbers_and_nothing_are_good_where_they_may_stand():
 
 
 def test_a_folder_that_is_no_run_is_called_so(tmp_path):
-    with pytest.raises(FileNotFoundError, match=f"^{tmp_path} is no run directory: it has no config.json$"):
+    with pytest.raises(
+        FileNotFoundError, match=f"^{tmp_path} is not a run directory: it has no config.json$"
+    ):
         load_config(tmp_path)
 
 

@@ -56,7 +56,7 @@ def test_many_paths_are_embedded_as_few_are(home, monkeypatch):
     model = iaa.load(home / "runs" / "run-1")
     paths = sorted((home / "data").glob("*/*.png"))
     few = model.embed(paths)
-    monkeypatch.setattr(module, "SEVERAL", 2)
+    monkeypatch.setattr(module, "MANY", 2)
     torch.testing.assert_close(model.embed(paths), few)
 
 
@@ -64,7 +64,7 @@ def test_many_paths_are_embedded_as_few_are(home, monkeypatch):
 def test_unreadable_images_are_named_and_the_others_embedded(home, tmp_path, monkeypatch, several):
     from iaa import inference as module
 
-    monkeypatch.setattr(module, "SEVERAL", several)
+    monkeypatch.setattr(module, "MANY", several)
     model = iaa.load(home / "runs" / "run-1")
     bad, gone = tmp_path / "bad.png", tmp_path / "gone.png"
     bad.write_bytes((home / "data" / "c0" / "0.png").read_bytes()[:200])
@@ -162,7 +162,7 @@ def test_the_gallery_of_a_head_is_its_vectors_and_takes_images_as_well(home, tmp
     torch.testing.assert_close(gallery.data.z, model.embed(frozen.z))
     assert gallery.image(0).path == str(home / "data" / frozen.ids[0])
     tiny_runs.images(tmp_path / "more", classes=2, each=1)
-    larger = gallery.add(model, tmp_path / "more")
+    larger = gallery.add(tmp_path / "more")
     assert len(larger) == 62
     (row,) = larger.rows_by_path[str(tmp_path / "more" / "c1" / "0.png")]
     torch.testing.assert_close(

@@ -9,9 +9,9 @@ from safetensors.torch import load_file
 import iaa
 import tiny_runs
 from iaa import models
-from iaa.config import Augment, Batch, Images, Network, Optimizer, Run, Split, load_config
+from iaa.config import Augment, BatchOptions, Images, Network, Optimizer, RunOptions, Split, load_config
 from iaa.train import train
-from iaa.training.setup import rate
+from iaa.training.schedules import rate_factor
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,9 @@ def data(tmp_path_factory):
 
 
 def test_a_run_leaves_everything(data, tmp_path):
-    config = tiny_runs.tiny(data, tmp_path, run=Run(out=str(tmp_path), name="run", logger="tensorboard"))
+    config = tiny_runs.tiny(
+        data, tmp_path, run=RunOptions(out=str(tmp_path), name="run-1", logger="tensorboard")
+    )
     folder = train(config, quiet=True)
     assert load_config(folder) == config
     written = json.loads((folder / "surroundings.json").read_text())
@@ -44,7 +46,7 @@ def test_a_run_leaves_everything(data, tmp_path):
 
 def test_no_run_is_overwritten_and_equal_seeds_give_equal_runs(data, tmp_path):
     first, second = (train(tiny_runs.tiny(data, tmp_path, epochs=2), quiet=True) for _ in range(2))
-    assert (first.name, second.name) == ("run-1", "run-2")
+    assert (first.name, second.name) == ("run-1", "run-1-1")
     weights = [load_file(folder / "model.safetensors") for folder in (first, second)]
     assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
     other = train(tiny_runs.tiny(data, tmp_path, epochs=2, seed=1), quiet=True)
@@ -84,7 +86,7 @@ def test_the_best_epoch_is_chosen_by_held_out_classes(data, tmp_path):
         tmp_path,
         split=Split(test_share=0.2, val_classes=0.25),
         optimizer=Optimizer(lr=0.5),  # so that the first epoch is likely the best
-        run=Run(out=str(tmp_path), name="run", select="best", untrained=False, logger="none"),
+        run=RunOptions(out=str(tmp_path), name="run-1", select="best", untrained=False, logger="none"),
     )
     folder = train(config, quiet=True)
     val = [row["val"]["MAP@R"] for row in tiny_runs.lines(folder) if "val" in row]
@@ -109,8 +111,8 @@ def test_a_head_on_vectors_of_any_kind(tmp_path, hidden):
         data=f"embeddings:{tmp_path / 'vectors.npz'}",
         network=Network(dim=16, hidden=hidden),
         epochs=15,
-        batch=Batch(classes=8, per_class=4),
-        run=Run(out=str(tmp_path), logger="none"),
+        batch=BatchOptions(classes=8, per_class=4),
+        run=RunOptions(out=str(tmp_path), logger="none"),
         optimizer=Optimizer(lr=1e-2),
     )
     folder = train(config, quiet=True)
@@ -149,22 +151,22 @@ def test_mixed_precision_and_streams(data, tmp_path):
 
 def test_batches_of_single_images_are_warned_about(data, tmp_path, caplog):
     caplog.set_level(logging.WARNING)
-    train(tiny_runs.tiny(data, tmp_path, batch=Batch(classes=4, per_class=1), epochs=1), quiet=True)
-    assert caplog.text.count("no class comes twice") == 1
+    train(tiny_runs.tiny(data, tmp_path, batch=BatchOptions(classes=4, per_class=1), epochs=1), quiet=True)
+    assert caplog.text.count("no class occurs twice") == 1
 
 
 def test_rates():
     steps = Optimizer(schedule="steps", drop_at=(40, 60), drop_by=0.2)
-    assert [rate(steps, epoch, 100) for epoch in (0, 39.9, 40, 60)] == pytest.approx([1, 1, 0.2, 0.04])
+    assert [rate_factor(steps, epoch, 100) for epoch in (0, 39.9, 40, 60)] == pytest.approx([1, 1, 0.2, 0.04])
     cosine = Optimizer(schedule="cosine", warmup_epochs=2)
-    assert [rate(cosine, epoch, 20) for epoch in (1, 10, 20)] == pytest.approx([0.5, 0.5, 0], abs=1e-9)
-    assert rate(Optimizer(schedule="constant"), 7, 10) == 1
+    assert [rate_factor(cosine, epoch, 20) for epoch in (1, 10, 20)] == pytest.approx([0.5, 0.5, 0], abs=1e-9)
+    assert rate_factor(Optimizer(schedule="constant"), 7, 10) == 1
 
 
 def test_either_a_configuration_or_a_run(tmp_path):
     with pytest.raises(ValueError, match="give either"):
         train()
-    with pytest.raises(FileNotFoundError, match="is no run directory"):
+    with pytest.raises(FileNotFoundError, match="is not a run directory"):
         train(resume=tmp_path)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import tiny_datasets
-from iaa.config import Augment, Batch, Config, Images, Network, Run, Split
+from iaa.config import Augment, BatchOptions, Config, Images, Network, RunOptions, Split
 
 
 def images(root: Path, *, classes: int = 10, each: int = 6) -> Path:
@@ -22,13 +22,13 @@ def tiny(root: Path, out: Path, **fields: Any) -> Config:
     chosen: dict[str, Any] = {
         "data": f"folder:{root}",
         "epochs": 3,
-        "accelerator": "cpu",
+        "device": "cpu",
         "images": Images(size=16, workers=0),
         "network": Network(dim=8),
-        "batch": Batch(classes=4, per_class=3),
+        "batch": BatchOptions(classes=4, per_class=3),
         "split": Split(test_share=0.2),
         "augment": Augment(refresh_every=2, neighbors=3),
-        "run": Run(out=str(out), name="run", untrained=False, logger="none"),
+        "run": RunOptions(out=str(out), name="run-1", untrained=False, logger="none"),
     }
     return Config(**{**chosen, **fields})
 

@@ -42,7 +42,7 @@ def trained(folder: Path) -> Path:
     """A finished run on such images."""
     data = images(folder / "images")
     config = tiny_runs.tiny(data, folder / "runs", epochs=2, augment=Augment(refresh_every=1, neighbors=3))
-    return train(config, quiet=True)
+    return train(config, quiet=True).path
 
 
 def service(run: Path, **limits: Any) -> Service:

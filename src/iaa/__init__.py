@@ -4,8 +4,10 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from iaa import losses
     from iaa.analysis.spearman import spearman
     from iaa.boosting import BoostedLoss
+    from iaa.config import Config
     from iaa.gallery.gallery import Gallery
     from iaa.inference import Model, load
     from iaa.method.augment import IAA
@@ -13,8 +15,12 @@ if TYPE_CHECKING:
     from iaa.method.gaussians import ClassStats, cov_distance, estimate, mean_distance
     from iaa.method.synthesis import synthesize
     from iaa.method.whitening import Whitening
+    from iaa.report import report
     from iaa.retrieval.embeddings import Embeddings
+    from iaa.retrieval.evaluation import evaluate
     from iaa.retrieval.metrics import score
+    from iaa.runs import Run
+    from iaa.train import train
 
 __version__ = "0.1.0"
 
@@ -22,20 +28,25 @@ _LAZY: dict[str, str] = {
     "IAA": "iaa.method.augment",
     "BoostedLoss": "iaa.boosting",
     "ClassStats": "iaa.method.gaussians",
+    "Config": "iaa.config",
     "Embeddings": "iaa.retrieval.embeddings",
     "Gallery": "iaa.gallery.gallery",
     "Model": "iaa.inference",
+    "Run": "iaa.runs",
+    "Whitening": "iaa.method.whitening",
     "correct": "iaa.method.correction",
     "correction_weight": "iaa.method.correction",
     "cov_distance": "iaa.method.gaussians",
     "estimate": "iaa.method.gaussians",
+    "evaluate": "iaa.retrieval.evaluation",
     "global_variance": "iaa.method.correction",
     "load": "iaa.inference",
     "mean_distance": "iaa.method.gaussians",
+    "report": "iaa.report",
     "score": "iaa.retrieval.metrics",
     "spearman": "iaa.analysis.spearman",
     "synthesize": "iaa.method.synthesis",
-    "Whitening": "iaa.method.whitening",
+    "train": "iaa.train",
 }
 """Public names and their modules, loaded on first use: the command line answers --help without torch."""
 
@@ -43,20 +54,26 @@ __all__ = [
     "IAA",
     "BoostedLoss",
     "ClassStats",
+    "Config",
     "Embeddings",
     "Gallery",
     "Model",
+    "Run",
     "Whitening",
     "correct",
     "correction_weight",
     "cov_distance",
     "estimate",
+    "evaluate",
     "global_variance",
     "load",
+    "losses",
     "mean_distance",
+    "report",
     "score",
     "spearman",
     "synthesize",
+    "train",
 ]
 
 
@@ -69,4 +86,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_LAZY])
+    return sorted([*globals(), *_LAZY, "losses"])

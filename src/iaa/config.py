@@ -1,23 +1,28 @@
-"""What a training run is made of: frozen dataclasses, whose defaults are the embedded default."""
+"""The configuration of a training run: frozen dataclasses, whose defaults train on emoji."""
 
 import json
+import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from iaa.files import parse_json
 from iaa.json_dataclass import build
+
+CONFIG_FILE = "config.json"
+"""Name of the configuration in a run directory."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """How classes are divided."""
+    """How classes are split."""
 
     per_class: int | None = None
     """Keep at most this many training images of every class."""
     test_share: float | None = None
     """Share of the classes to test on, for own data that brings no split (0.2)."""
     val_classes: float = 0.0
-    """Share of the training classes held out to choose the epoch by; they are not trained on."""
+    """Share of the training classes held out for validation; they are not trained on."""
     size: str | None = None
     """Test set of vehicleid: small, medium or large; all three if not given."""
     protocol: str | None = None
@@ -31,7 +36,7 @@ class Images:
     size: int | None = 48
     """Side of the crop in pixels; what the network was made for if None."""
     workers: int | None = None
-    """Processes that load images; the free cores if None."""
+    """Processes that load images; one per free core if None."""
     cache: Literal["auto", "on", "off"] = "auto"
     """Keep decoded images in memory; auto does where they fit."""
     on_bad_image: Literal["raise", "skip"] = "raise"
@@ -40,7 +45,7 @@ class Images:
 
 @dataclass(frozen=True)
 class Network:
-    """What embeds."""
+    """The embedding network."""
 
     dim: int = 128
     """Dimensions of an embedding."""
@@ -57,13 +62,13 @@ class Network:
     freeze_backbone: bool = False
     """Train the head alone."""
     channels_last: bool = True
-    """Keep channels last in memory, quicker on many machines."""
+    """Use the channels-last memory format, faster on many machines."""
     compile: bool = False
     """Compile the network with torch.compile."""
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchOptions:
     """The balanced batch of a step, over all devices together."""
 
     classes: int = 32
@@ -83,7 +88,7 @@ class Augment:
     strength: float = 0.2
     """Variance of the noise as a share of the class's (lambda, Eq. 17); the paper's presets have theirs."""
     strength_decay: float = 0.0
-    """Share of the strength that is lost, little by little, until the last epoch."""
+    """Share of the strength that is lost, linearly, by the last epoch."""
     covariance: Literal["diagonal", "full", "global", "identity"] = "diagonal"
     """What noise follows: a class's diagonal or full covariance, the global one, or the identity."""
     correction: bool = True
@@ -117,16 +122,35 @@ class Augment:
     refresh_every: int = 4
     """Epochs between two passes."""
     samples: int | None = None
-    """A pass looks at no more than this many samples of every class, drawn by the seed; at all if None."""
+    """Samples per class that a pass uses at most, drawn by the seed; all if None."""
     decay: float = 0.9
     """While streaming, how much of a class's past is kept when it comes again."""
     start_epoch: int = 0
     """Epoch, counted from 0, with which augmentation begins."""
 
+    def correction_keywords(self) -> dict[str, Any]:
+        """The arguments of ``iaa.correct``; without correction no class borrows."""
+        return {
+            "neighbors": self.neighbors,
+            "mean_width": self.mean_width,
+            "cov_width": self.cov_width,
+            "global_share": self.global_share,
+            "falloff": self.falloff,
+            "few": self.few if self.correction else 0,
+            "scale": None if self.scale == "raw" else self.scale,
+            "search": self.search,
+        }
+
+    def keywords(self) -> dict[str, Any]:
+        """The arguments of ``iaa.IAA``."""
+        names = ("covariance", "correction", "around", "space", "strength", "copies", "few", "decay")
+        chosen = {name: getattr(self, name) for name in names}
+        return {**self.correction_keywords(), **chosen, "refresh_every": self.refresh_every}
+
 
 @dataclass(frozen=True)
 class Optimizer:
-    """How weights learn."""
+    """The optimiser and its schedule."""
 
     name: Literal["adam", "adamw", "sgd"] = "adam"
     """The algorithm."""
@@ -143,29 +167,29 @@ class Optimizer:
     drop_by: float = 0.2
     """What it is multiplied by there."""
     warmup_epochs: float = 0.0
-    """Epochs in which the rate grows from nothing."""
+    """Epochs over which the rate grows from 0."""
     clip: float = 0.0
-    """Longest gradient of the network, as a norm over all its weights; 0 is no limit."""
+    """Largest gradient norm over all weights of the network; 0 is no limit."""
 
 
 @dataclass(frozen=True)
-class Run:
-    """Where results go, and what is kept on the way."""
+class RunOptions:
+    """Where results go, and what is saved along the way."""
 
     out: str = "runs"
     """Folder of all runs."""
     name: str | None = None
-    """Name of the run, to which a number is added; data and loss if None."""
+    """Name of the run directory, with -1, -2, ... added if it is taken; data, loss and a number if None."""
     select: Literal["last", "best"] = "last"
-    """Which epoch is measured: the last, or the best on the held-out classes (needs split.val_classes)."""
+    """Which epoch is scored: the last, or the best on the held-out classes (needs split.val_classes)."""
     validate_every: int = 1
-    """Epochs between two looks at the held-out classes."""
+    """Epochs between two validations on the held-out classes."""
     checkpoint_minutes: float = 5.0
-    """Most minutes that a crash can cost; a checkpoint is written after every epoch as well."""
+    """Minutes between two checkpoints; one is written after every epoch as well."""
     untrained: bool = True
-    """Measure raw pixels and the network before training, too."""
+    """Also score raw pixels and the network before training."""
     logger: Literal["auto", "tensorboard", "csv", "wandb", "mlflow", "none"] = "auto"
-    """A logger beside log.jsonl; auto writes TensorBoard files where that is installed."""
+    """A logger in addition to log.jsonl; auto writes TensorBoard files if that is installed."""
 
 
 @dataclass(frozen=True)
@@ -187,19 +211,19 @@ class Config:
     """Rounds over the training set."""
     seed: int = 0
     """Decides weights, batches, crops, noise and every random split."""
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """What to train on; auto is the first available of cuda, mps and cpu."""
     devices: int = 1
-    """Processes or accelerators to train on; torchrun sets it by itself."""
-    accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    """What to train on."""
-    precision: Literal["32", "bf16", "16"] = "32"
-    """Mixed precision: bf16, or 16 with scaled gradients."""
+    """How many of them, one process each; torchrun sets it itself."""
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """Full precision, or mixed precision in bf16, or in fp16 with scaled gradients."""
     split: Split = field(default_factory=Split)
     images: Images = field(default_factory=Images)
     network: Network = field(default_factory=Network)
-    batch: Batch = field(default_factory=Batch)
+    batch: BatchOptions = field(default_factory=BatchOptions)
     augment: Augment = field(default_factory=Augment)
     optimizer: Optimizer = field(default_factory=Optimizer)
-    run: Run = field(default_factory=Run)
+    run: RunOptions = field(default_factory=RunOptions)
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 1), ("devices", 1), ("seed", 0)):
@@ -222,8 +246,19 @@ class Config:
             )
         if self.run.select == "best" and not self.split.val_classes:
             raise ValueError(
-                "run.select='best' needs split.val_classes, such as 0.1: test classes choose nothing"
+                "run.select='best' needs split.val_classes, such as 0.1: test classes never choose the epoch"
             )
+
+    @property
+    def vectors_file(self) -> Path | None:
+        """The embeddings file to train a head on (``data="embeddings:FILE"``); None for images."""
+        kind, _, path = self.data.partition(":")
+        return Path(path).expanduser() if kind == "embeddings" and path else None
+
+    @property
+    def network_name(self) -> str:
+        """The trained network in a word; a head on vectors has no backbone."""
+        return self.model if self.vectors_file is None else "head on vectors"
 
     def to_json(self) -> str:
         """As ``config.json`` of a run."""
@@ -236,25 +271,19 @@ class Config:
         >>> Config.from_json(Config(seed=3).to_json()) == Config(seed=3)
         True
         """
-        try:
-            given = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{source} is no JSON: {error}") from error
-        made: Config = build(cls, given, source)
-        return made
+        config: Config = build(cls, parse_json(text, source), source)
+        return config
 
 
-def load_config(path: str | Path) -> Config:
+def load_config(path: str | os.PathLike[str]) -> Config:
     """Read a ``config.json``, or that of a run directory."""
     path = Path(path)
-    file = path / "config.json" if path.is_dir() else path
+    file = path / CONFIG_FILE if path.is_dir() else path
     if path.is_dir() and not file.is_file():
-        raise FileNotFoundError(f"{path} is no run directory: it has no config.json")
+        raise FileNotFoundError(f"{path} is not a run directory: it has no {CONFIG_FILE}")
     if not file.is_file():
         raise FileNotFoundError(f"no configuration at {file}")
-    return Config.from_json(file.read_text(), source=str(file))
-
-
-def network_name(config: Config) -> str:
-    """What was trained, in a word; a head on vectors has no network of its own."""
-    return "head on vectors" if config.data.startswith("embeddings:") else config.model
+    try:
+        return Config.from_json(file.read_text(encoding="utf-8"), source=str(file))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not UTF-8 text: {error}") from error

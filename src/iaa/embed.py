@@ -1,4 +1,4 @@
-"""Images through a network: embeddings of a whole data set, as the network sees it when it is used."""
+"""Run images through a network in evaluation mode: embeddings of a whole dataset."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -11,7 +11,7 @@ from iaa.data.image_dataset import ImageDataset, loader
 from iaa.retrieval.shards import Parts
 
 PRECISIONS: dict[str, torch.dtype | None] = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
-"""By name, what autocast computes in."""
+"""The type that autocast computes in, by the name used in every command; None is full precision."""
 
 
 def embed_batches(
@@ -24,8 +24,8 @@ def embed_batches(
 ) -> tuple[Float[Tensor, "N D"], Int[Tensor, "N"], Int[Tensor, "N"]]:
     """Embeddings (float32, on the CPU), labels and row numbers of all batches of (images, labels, rows).
 
-    The model is used in evaluation mode and left as it was found. ``precision`` is that of autocast;
-    ``on_batch`` is told how many images a batch had.
+    The model is used in evaluation mode and its mode is restored. ``precision`` is that of autocast;
+    ``on_batch`` is called with the number of images of each batch.
     """
     parts = list(_embedded(model, batches, device=device, precision=precision, on_batch=on_batch))
     if not parts:
@@ -71,7 +71,7 @@ def embed_images(
             known_bad += len(bad)
             pending.clear()
 
-    found = _embedded(
+    batches_done = _embedded(
         model,
         loader(images, batches=batches, workers=workers),
         device=device,
@@ -79,7 +79,7 @@ def embed_images(
         on_batch=on_batch,
     )
     try:
-        for z, _, rows in found:
+        for z, _, rows in batches_done:
             _refuse_infinite(z, rows, images)
             pending.append((rows, z))
             if reached() - parts.done >= save_every:
@@ -92,7 +92,7 @@ def embed_images(
 
 
 def resolve_device(name: str) -> torch.device:
-    """``auto`` is the first there is of a CUDA device, Apple's and the CPU."""
+    """A device by name; ``auto`` is the first available of cuda, mps and cpu."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.mps.is_available() else "cpu"
     try:
@@ -117,7 +117,7 @@ def _embedded(
     try:
         for images, labels, rows in batches:
             images = images.to(device, non_blocking=True)
-            if images.ndim == 4:  # the order that convolutions are quicker in
+            if images.ndim == 4:  # faster for convolutions
                 images = images.contiguous(memory_format=torch.channels_last)
             try:
                 with torch.inference_mode(), torch.autocast(kind, precision, enabled=precision is not None):

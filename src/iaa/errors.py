@@ -1,7 +1,8 @@
-"""Errors that say what was expected, what came, and what to do."""
+"""Errors that say what was expected, what was given, and what to do."""
 
 import difflib
 import importlib
+import signal
 from collections.abc import Iterable
 from types import ModuleType
 
@@ -26,3 +27,11 @@ def need(module: str, *, extra: str) -> ModuleType:
         if error.name != module.partition(".")[0]:
             raise
         raise ImportError(f"{error.name} is not installed: pip install 'iaa[{extra}]'") from error
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal ended the work after its state was saved; programs exit with 128 + its number."""
+
+    def __init__(self, message: str, number: int = signal.SIGINT) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + int(number)

@@ -1,43 +1,45 @@
-"""``iaa.load``: a run, or the network behind an embeddings file, ready to embed what it has never seen."""
+"""``iaa.load``: the network of a run or behind an embeddings file, ready to embed new images."""
 
 import functools
-import io
+import json
+import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from iaa.config import Config, load_config
-from iaa.data.image_dataset import Batch, ImageDataset, Transform, loader, transform
-from iaa.data.image_io import UnreadableImage, as_rgb, read
-from iaa.data.transforms import as_tensor
+from iaa import models
+from iaa.config import Config
+from iaa.data.image_dataset import ImageDataset, loader, transform
+from iaa.data.image_io import UnreadableImage
 from iaa.embed import embed_batches, resolve_device
-from iaa.model_origin import embedder_of, network_behind, projection_of, run_around
+from iaa.image_inputs import as_images, as_vectors, batches_of
 from iaa.models import Embedder, Preprocessing
 from iaa.models.vector_head import Projection
 from iaa.provenance import weights_hash
 from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.formats import READERS
+from iaa.runs import Run
 
-SEVERAL = 512
-"""Paths from which on worker processes read them."""
+MANY = 512
+"""Number of paths from which worker processes read them."""
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A trained network and how it wants its images; what it embeds is not normalised."""
+    """A trained network with its preprocessing; its embeddings are not normalised."""
 
     path: Path
     """The run directory or the embeddings file it was loaded from."""
     config: Config | None
-    """That of the run; None for the network behind an embeddings file."""
+    """Configuration of the run; None for the network behind an embeddings file."""
     dim: int
-    """Numbers of an embedding."""
+    """Dimensions of an embedding."""
     network: Embedder | None
     """From images to embeddings; None where only vectors can be embedded."""
     head: Projection | None
@@ -45,7 +47,7 @@ class Model:
     preprocessing: Preprocessing | None
     device: torch.device
     no_images: str = ""
-    """Why images cannot be embedded; empty if they can."""
+    """Why it cannot embed images; empty if it can."""
 
     @property
     def folder(self) -> Path:
@@ -60,7 +62,7 @@ class Model:
 
     @functools.cached_property
     def makers(self) -> set[str]:
-        """Hashes that may stand in files of its embeddings: its own, and that of its head on vectors."""
+        """Hashes that files of its embeddings may hold: its own, and that of its head on vectors."""
         return {self.weights} if self.head is None else {self.weights, weights_hash(self.head)}
 
     @property
@@ -87,11 +89,11 @@ class Model:
         ``UnreadableImage``, which names it.
         """
         _check_batch(batch_size)
-        vectors = _as_vectors(inputs)
+        vectors = as_vectors(inputs)
         if vectors is not None:
             return self._embed_vectors(vectors, on_batch)
         z, _, bad = self.embed_readable(
-            _as_list(inputs), batch_size=batch_size, workers=workers, on_batch=on_batch
+            as_images(inputs), batch_size=batch_size, workers=workers, on_batch=on_batch
         )
         if bad:
             raise next(iter(bad.values()))
@@ -112,22 +114,22 @@ class Model:
         if not len(images):
             raise ValueError("there are no images to embed")
         step = transform(False, **self.preprocessing)
-        bad: dict[int, UnreadableImage] = {}
+        unreadable: dict[int, UnreadableImage] = {}
+        files: ImageDataset | None = None
         batches: Any
-        if len(images) >= SEVERAL and all(isinstance(one, str | Path) for one in images):
+        if len(images) >= MANY and all(isinstance(image, str | Path) for image in images):
             paths = [str(path) for path in images]
-            found = ImageDataset(paths, [0] * len(paths), step, cache=False, on_bad_image="skip", check=False)
-            batches = loader(found, batch_size=batch_size, workers=workers)
+            files = ImageDataset(paths, [0] * len(paths), step, cache=False, on_bad_image="skip", check=False)
+            batches = loader(files, batch_size=batch_size, workers=workers)
         else:
-            found = None
-            batches = _batches(images, step, batch_size, bad)
+            batches = batches_of(images, step, batch_size, unreadable)
         parts = list(_each(self.network, batches, self.device, on_batch))
-        if found is not None:
-            reasons = {error.path: error for error in found.bad}
-            bad = {row: reasons[path] for row, path in enumerate(found.paths) if path in reasons}
+        if files is not None:
+            errors = {error.path: error for error in files.bad}
+            unreadable = {row: errors[path] for row, path in enumerate(files.paths) if path in errors}
         z = torch.cat([part for part, _ in parts]) if parts else torch.empty(0, self.dim)
         rows = [row for _, part in parts for row in part.tolist()]
-        return z, rows, bad
+        return z, rows, unreadable
 
     def _embed_vectors(self, vectors: Tensor, on_batch: Callable[[int], None]) -> Tensor:
         if self.head is None:
@@ -141,45 +143,72 @@ class Model:
         return embed_batches(self.head, batches, device=self.device, on_batch=on_batch)[0]
 
 
-def load(path: str | Path, *, device: str = "auto") -> Model:
+def load(path: str | os.PathLike[str], *, device: str = "auto") -> Model:
     """The model of a finished run, or the network that made an embeddings file; nothing in them is executed.
 
-    A run that trained a head on vectors embeds vectors; it embeds images as well if the embeddings file it
-    was trained on says which network it came from, and that network can still be had.
+    A run that trained a head on vectors embeds vectors. It embeds images as well if its embeddings file says
+    which network made the vectors, and the weights of that network are still available.
     """
-    path, where = Path(path).expanduser(), resolve_device(device)
+    path, chosen = Path(path).expanduser(), resolve_device(device)
     if path.is_file():
-        run = run_around(path)
-        try:
-            if path.suffix not in READERS:
-                raise ValueError(f"neither a run directory nor an embeddings file ({', '.join(READERS)})")
-            network = network_behind(Embeddings.load(path).meta).to(where).eval()
-        except ValueError as error:
-            text = str(error) if str(path) in str(error) else f"{path}: {error}"
-            hint = "" if run is None else f" (name the run directory itself: {run})"
-            raise ValueError(text + hint) from error
-        return Model(path, None, network.dim, network, None, network.preprocessing, where)
+        return _behind_file(path, chosen)
     if not path.is_dir():
         raise FileNotFoundError(f"there is no run and no embeddings file at {path}")
+    run = Run(path)
+    network = run.network().to(chosen)
+    if isinstance(network, Embedder):
+        return Model(path, run.config, network.dim, network, None, network.preprocessing, chosen)
+    head, file = network, cast(Path, run.config.vectors_file)
     try:
-        config = load_config(path)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path / 'config.json'} is no text: {error}") from error
-    if not config.data.startswith("embeddings:"):
-        network = embedder_of(path, config).to(where).eval()
-        return Model(path, config, network.dim, network, None, network.preprocessing, where)
-    head = projection_of(path, config).to(where).eval()
-    file = Path(config.data.partition(":")[2]).expanduser()
-    try:
-        behind = network_behind(Embeddings.load(file).meta)
-        if behind.dim != head.features:
-            raise ValueError(f"its vectors have {behind.dim} numbers, the head takes {head.features}")
+        images = network_behind(Embeddings.load(file).meta)
+        if images.dim != head.features:
+            raise ValueError(f"its vectors have {images.dim} numbers, the head takes {head.features}")
     except (ValueError, OSError, ImportError) as error:
-        text = str(error)
-        reason = text if str(file) in text else f"{file}: {text}"
-        return Model(path, config, head.dim, None, head, None, where, reason)
-    behind.head, behind.dim = nn.Sequential(behind.head, head), head.dim
-    return Model(path, config, head.dim, behind.to(where).eval(), head, behind.preprocessing, where)
+        reason = str(error) if str(file) in str(error) else f"{file}: {error}"
+        return Model(path, run.config, head.dim, None, head, None, chosen, reason)
+    images.head, images.dim = nn.Sequential(images.head, head), head.dim
+    return Model(path, run.config, head.dim, images.to(chosen).eval(), head, images.preprocessing, chosen)
+
+
+def network_behind(meta: dict[str, Any]) -> Embedder:
+    """The network that made an embeddings file, as its ``meta`` describes it, with the very same weights.
+
+    Raises ``ValueError`` if the file does not say, or if those weights are no longer available.
+    """
+    try:
+        name, dim, pool = str(meta["model"]), int(meta["dim"]), str(meta["pool"])
+        expected, source = str(meta["weights_sha256"]), str(meta["weights"])
+        preprocessing = _preprocessing(meta["preprocessing"])
+    except (KeyError, TypeError) as error:
+        raise ValueError("its header does not say which network its vectors came from") from error
+    file = Path(source) if Path(source).is_file() else None
+    for head in (None, dim):  # the bare features, or those of a head in that file
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            network = models.build(name, dim=head, weights=file, pool=pool, size=preprocessing["size"])
+        if network.dim == dim and weights_hash(network) == expected:
+            network.preprocessing = preprocessing
+            return network
+    raise ValueError(f"the weights of {name} that made it ({source}) are not here any more, or have changed")
+
+
+def _behind_file(path: Path, device: torch.device) -> Model:
+    try:
+        if path.suffix not in READERS:
+            raise ValueError(f"neither a run directory nor an embeddings file ({', '.join(READERS)})")
+        network = network_behind(Embeddings.load(path).meta).to(device).eval()
+    except ValueError as error:
+        text = str(error) if str(path) in str(error) else f"{path}: {error}"
+        run = Run.around(path)
+        hint = "" if run is None else f" (name the run directory itself: {run.path})"
+        raise ValueError(text + hint) from error
+    return Model(path, None, network.dim, network, None, network.preprocessing, device)
+
+
+def _preprocessing(given: dict[str, Any]) -> Preprocessing:
+    plain = json.loads(json.dumps(given))
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()}
+    return cast(Preprocessing, values)
 
 
 def _check_batch(size: int) -> None:
@@ -193,61 +222,6 @@ def _each(
     for batch in batches:
         z, _, rows = embed_batches(network, [batch], device=device, on_batch=on_batch)
         yield z, rows
-
-
-def _batches(
-    images: Sequence[Any], step: Transform, batch_size: int, bad: dict[int, UnreadableImage]
-) -> Iterator[Batch]:
-    for start in range(0, len(images), batch_size):
-        good: list[Tensor] = []
-        rows: list[int] = []
-        for row in range(start, min(start + batch_size, len(images))):
-            try:
-                good.append(_prepared(images[row], step))
-                rows.append(row)
-            except UnreadableImage as error:
-                bad[row] = error
-        if rows:
-            at = torch.tensor(rows)
-            yield Batch(step.finish(torch.stack(good)), torch.zeros_like(at), at)
-
-
-def _prepared(given: Any, step: Transform) -> Tensor:
-    """One image, whatever it came as, before it becomes floats."""
-    if isinstance(given, str | Path):
-        image = read(str(given), at_least=step.at_least)
-    elif isinstance(given, bytes):
-        image = read(io.BytesIO(given), at_least=step.at_least)
-    elif hasattr(given, "getexif"):
-        image = as_rgb(given)
-    else:
-        pixels = np.asarray(given)
-        if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or pixels.shape[2:] not in ((), (3,), (4,)):
-            raise ValueError(
-                f"an array must be an image of uint8 (height, width, 3), got {pixels.dtype} {pixels.shape}"
-            )
-        if not pixels.size:
-            raise ValueError(f"an array must be an image of one pixel or more, got {pixels.shape}")
-        from PIL import Image
-
-        image = as_rgb(Image.fromarray(pixels))
-    return step.vary(step.prepare(as_tensor(np.array(image))), 0)
-
-
-def _as_list(inputs: Any) -> list[Any]:
-    """One image is a list of one; an array of four dimensions is several."""
-    alone = isinstance(inputs, str | Path | bytes) or hasattr(inputs, "getexif")
-    return [inputs] if alone or getattr(inputs, "ndim", 4) < 4 else list(inputs)
-
-
-def _as_vectors(inputs: Any) -> Tensor | None:
-    """Floating numbers, as one array or as a list of rows; None for anything else."""
-    if isinstance(inputs, list | tuple) and inputs and getattr(inputs[0], "ndim", 0) == 1:
-        return torch.stack([torch.as_tensor(row) for row in inputs])
-    if isinstance(inputs, Tensor | np.ndarray):
-        tensor = torch.as_tensor(inputs)
-        return tensor if tensor.is_floating_point() else None
-    return None
 
 
 def _plain(model: Model) -> dict[str, Any] | None:

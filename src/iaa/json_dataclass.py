@@ -6,14 +6,14 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from iaa.errors import unknown
 
-_WORDS = {int: "whole number", float: "number", bool: "true or false", str: "text", type(None): "null"}
+_TYPE_NAMES = {int: "whole number", float: "number", bool: "true or false", str: "text", type(None): "null"}
 
 
 def build(kind: type[Any], given: object, where: str) -> Any:
-    """An instance of a dataclass; one line names the field that is unknown or of another type."""
+    """An instance of a dataclass; errors name the field that is unknown or has the wrong type."""
     if not isinstance(given, dict):
         raise ValueError(f"{where} must hold an object, got {given!r}")
-    known = {one.name for one in fields(kind)}
+    known = {entry.name for entry in fields(kind)}
     for name in given:
         if name not in known:
             raise unknown(f"a field of {where}", name, sorted(known))
@@ -26,7 +26,7 @@ def build(kind: type[Any], given: object, where: str) -> Any:
         elif get_origin(hint) is Literal and value not in get_args(hint):
             raise unknown(f"{name} in {where}", value, get_args(hint))
         elif not _fits(value, hint):
-            raise ValueError(f"{name} in {where} must be {_words(hint)}, got {value!r}")
+            raise ValueError(f"{name} in {where} must be {_describe(hint)}, got {value!r}")
         else:
             values[name] = tuple(value) if isinstance(value, list) else value
     return kind(**values)
@@ -37,22 +37,22 @@ def _fits(value: object, hint: Any) -> bool:
     if kind is Literal:
         return value in inner
     if kind is UnionType:
-        return any(_fits(value, one) for one in inner)
+        return any(_fits(value, option) for option in inner)
     if kind is tuple:
-        return isinstance(value, list) and all(_fits(one, inner[0]) for one in value)
+        return isinstance(value, list) and all(_fits(item, inner[0]) for item in value)
     if kind is dict:
-        return isinstance(value, dict) and all(_fits(one, inner[1]) for one in value.values())
+        return isinstance(value, dict) and all(_fits(item, inner[1]) for item in value.values())
     if hint is float:
         return type(value) in (int, float)
-    return type(value) is hint  # not isinstance: True is no whole number
+    return type(value) is hint  # not isinstance: True would pass as an int
 
 
-def _words(hint: Any) -> str:
+def _describe(hint: Any) -> str:
     kind, inner = get_origin(hint), get_args(hint)
     if kind is UnionType:
-        return " or ".join(_words(one) for one in inner)
+        return " or ".join(_describe(option) for option in inner)
     if kind is tuple:
-        return f"a list of {_WORDS[inner[0]]}s"
+        return f"a list of {_TYPE_NAMES[inner[0]]}s"
     if kind is dict:
-        return f"an object of {_WORDS[inner[1]]}s"
-    return f"a {_WORDS[hint]}" if hint in (int, float) else _WORDS[hint]
+        return f"an object of {_TYPE_NAMES[inner[1]]}s"
+    return f"a {_TYPE_NAMES[hint]}" if hint in (int, float) else _TYPE_NAMES[hint]

@@ -1,4 +1,4 @@
-"""Where embeddings come from: names of images, identity of data and network, and the file that says so."""
+"""Where embeddings come from: ids of images, identity of data and network, and the file that records both."""
 
 import hashlib
 import json
@@ -7,54 +7,47 @@ import platform
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from iaa.data import Dataset
+from iaa.data.image_ref import ImageRef
 from iaa.models import Embedder
 from iaa.retrieval.embeddings import Embeddings
 
-NAMELESS = "its name is not UTF-8: rename it"
-
-
-class ImageRef(NamedTuple):
-    """A file and the box to cut out of it (NaN: all of it)."""
-
-    path: str
-    box: npt.NDArray[np.float64]
+NOT_UTF8 = "its name is not UTF-8: rename it"
 
 
 def base_folder(spec: str, root: Path | None, datasets: Iterable[Dataset]) -> Path:
-    """What names start from: the dataset's own folder if all lie there, else the nearest shared one."""
-    kind, _, place = spec.partition(":")
+    """The folder ids are relative to: the dataset's own if it contains all images, else their common one."""
+    kind, _, location = spec.partition(":")
     given = root
     if kind == "folder":
-        given = Path(place)
+        given = Path(location)
     elif kind == "table" and root is None:
-        given = Path(place).parent
+        given = Path(location).parent
     folders = {os.path.dirname(os.path.abspath(path)) for dataset in datasets for path in dataset.paths}
-    shared = Path(os.path.commonpath(list(folders)))
-    home = shared if given is None else Path(os.path.abspath(given.expanduser()))
-    return home if shared.is_relative_to(home) else shared
+    common = Path(os.path.commonpath(list(folders)))
+    base = common if given is None else Path(os.path.abspath(given.expanduser()))
+    return base if common.is_relative_to(base) else common
 
 
 def check_names(datasets: Iterable[Dataset]) -> None:
-    """Raise if no text can name an image or a class: its embedding could not be kept under its name."""
+    """Raise if the name of an image or of a class is not UTF-8: an embeddings file could not hold it."""
     for dataset in datasets:
         names = [*dataset.paths.tolist(), *dataset.class_names]
         try:
             "\n".join(names).encode()
         except UnicodeEncodeError:
             culprit = next(name for name in names if not is_text(name))
-            raise ValueError(f"{ascii(culprit)[1:-1]}: {NAMELESS}") from None
+            raise ValueError(f"{ascii(culprit)[1:-1]}: {NOT_UTF8}") from None
 
 
 def is_text(name: str) -> bool:
-    """False for bytes of another encoding, which file systems allow."""
+    """False for bytes of another encoding, which file systems allow in names."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -62,22 +55,26 @@ def is_text(name: str) -> bool:
     return True
 
 
-def image_ids(dataset: Dataset, base: Path) -> list[str]:
-    """A name per row: the path below ``base``, and the box as a media fragment where there is one."""
-    names = [Path(os.path.relpath(path, base)).as_posix() for path in dataset.paths]
+def image_refs(dataset: Dataset) -> list[ImageRef]:
+    """The image of every row, with its box if it has one."""
     if dataset.boxes is None:
-        return names
-    return [name + fragment(box) for name, box in zip(names, dataset.boxes, strict=True)]
+        return [ImageRef(str(path)) for path in dataset.paths]
+    return [ImageRef.of(str(path), box) for path, box in zip(dataset.paths, dataset.boxes, strict=True)]
+
+
+def image_ids(dataset: Dataset, base: Path) -> list[str]:
+    """An id per row: the image's path relative to ``base``, and its box if it has one."""
+    refs = image_refs(dataset)
+    return [str(ImageRef(Path(os.path.relpath(ref.path, base)).as_posix(), ref.box)) for ref in refs]
 
 
 def distinct_images(datasets: Iterable[Dataset], base: Path) -> dict[str, ImageRef]:
-    """Every image once, by its name, however many datasets and rows it stands in."""
-    found: dict[str, ImageRef] = {}
+    """Every image once, by its id, however many datasets and rows it appears in."""
+    images: dict[str, ImageRef] = {}
     for dataset in datasets:
-        boxes = np.full((len(dataset), 4), np.nan) if dataset.boxes is None else dataset.boxes
-        for name, path, box in zip(image_ids(dataset, base), dataset.paths, boxes, strict=True):
-            found.setdefault(name, ImageRef(str(path), box))
-    return found
+        for id, ref in zip(image_ids(dataset, base), image_refs(dataset), strict=True):
+            images.setdefault(id, ref)
+    return images
 
 
 def weights_hash(model: nn.Module) -> str:
@@ -90,16 +87,15 @@ def weights_hash(model: nn.Module) -> str:
 
 
 def data_hash(datasets: Iterable[Dataset], base: Path, images: dict[str, ImageRef]) -> str:
-    """SHA-256 over name, size on disk, class, split and role of the rows whose image is in ``images``."""
-    sizes = {name: os.path.getsize(image.path) for name, image in images.items()}
+    """SHA-256 over id, file size, class, split and role of the rows whose image is in ``images``."""
+    sizes = {id: os.path.getsize(image.path) for id, image in images.items()}
     digest = hashlib.sha256()
     for dataset in datasets:
-        names = image_ids(dataset, base)
-        for name, label, split, role in zip(
-            names, dataset.labels.tolist(), dataset.split, dataset.role, strict=True
-        ):
-            if name in sizes:
-                row = [name, sizes[name], dataset.class_names[label], str(split), str(role)]
+        ids = image_ids(dataset, base)
+        columns = ids, dataset.labels.tolist(), dataset.split, dataset.role
+        for id, label, split, role in zip(*columns, strict=True):
+            if id in sizes:
+                row = [id, sizes[id], dataset.class_names[label], str(split), str(role)]
                 digest.update(json.dumps(row).encode() + b"\n")
     return digest.hexdigest()
 
@@ -121,33 +117,28 @@ def describe(network: Embedder, name: str) -> dict[str, Any]:
 
 
 def fingerprint(config: dict[str, Any]) -> str:
-    """One word for a whole configuration."""
+    """SHA-256 of a configuration."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
 def assemble(
-    dataset: Dataset, base: Path, place: dict[str, int], z: Tensor, meta: dict[str, Any]
+    dataset: Dataset, base: Path, row_of: dict[str, int], z: Tensor, meta: dict[str, Any]
 ) -> Embeddings:
-    """The embeddings of a dataset out of those of all images; ``place`` says where, and who is missing."""
-    names = image_ids(dataset, base)
-    rows = [row for row, name in enumerate(names) if name in place]
+    """The embeddings of a dataset, taken from those of all images: ``row_of`` gives the row of ``z`` by id.
+
+    Images without a row are left out.
+    """
+    ids = image_ids(dataset, base)
+    rows = [row for row, id in enumerate(ids) if id in row_of]
     part = dataset.take(np.array(rows, dtype=np.int64))
     used = np.unique(part.labels).tolist()
-    counts = {"images": len(rows), "classes": len(used), "left_out": len(names) - len(rows)}
+    counts = {"images": len(rows), "classes": len(used), "left_out": len(ids) - len(rows)}
     return Embeddings(
-        z[torch.tensor([place[names[row]] for row in rows])],
+        z[torch.tensor([row_of[ids[row]] for row in rows])],
         torch.from_numpy(part.labels),
-        [names[row] for row in rows],
+        [ids[row] for row in rows],
         {label: dataset.class_names[label] for label in used},
         [str(split) for split in part.split],
         [str(role) for role in part.role],
         meta | {"counts": counts},
     )
-
-
-def fragment(box: npt.NDArray[np.float64]) -> str:
-    """A box as a media fragment, ``#xywh=left,top,width,height``; nothing for the whole image."""
-    if np.isnan(box).any():
-        return ""
-    left, top, right, bottom = box.tolist()
-    return f"#xywh={left:g},{top:g},{right - left:g},{bottom - top:g}"

@@ -11,8 +11,6 @@ from iaa import cli
 from iaa.cli import VERBS, main
 from iaa.cli.completion import completion_script
 
-IMPORTS_TORCH = ("embed", "search")
-"""Commands whose modules still import torch at the top. Strict: the mark must go when they no longer do."""
 HEAVY = ("torch", "numpy", "scipy", "matplotlib", "pytorch_metric_learning", "PIL")
 
 
@@ -33,12 +31,7 @@ print("\\nMODULES", code, *[name for name in {HEAVY!r} if name in sys.modules])
     return int(number), modules, text + run.stderr
 
 
-def marked(value, heavy):
-    reason = "the command modules of embed and search import torch at the top"
-    return pytest.param(*value, marks=pytest.mark.xfail(reason=reason)) if heavy else pytest.param(*value)
-
-
-@pytest.mark.parametrize("verb", [marked([verb], verb in IMPORTS_TORCH) for verb in VERBS])
+@pytest.mark.parametrize("verb", VERBS)
 def test_help_of_every_command_comes_without_torch(verb):
     code, modules, text = imported_after([verb, "--help"])
     assert (code, modules) == (0, [])
@@ -50,7 +43,7 @@ def test_help_of_every_command_comes_without_torch(verb):
     [
         (["--help"], 0),
         (["--version"], 0),
-        marked((["--print-completion", "bash"], 0), heavy=True),
+        (["--print-completion", "bash"], 0),
         (["analyze", "atlas", "--help"], 0),
         (["ablate", "few-samples", "--help"], 0),
         (["trian"], 2),

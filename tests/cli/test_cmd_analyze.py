@@ -28,7 +28,9 @@ def vectors(tmp_path):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     home = tmp_path_factory.mktemp("runs")
-    return train(tiny_runs.tiny(tiny_runs.images(home / "images"), home, network=Network(dim=5)), quiet=True)
+    return train(
+        tiny_runs.tiny(tiny_runs.images(home / "images"), home, network=Network(dim=5)), quiet=True
+    ).path
 
 
 def read(folder, name):
@@ -120,21 +122,19 @@ def test_a_run_is_analysed_by_its_training_classes_embedded_once(run, capsys, mo
     def refuse(*_args, **_kwargs):
         raise AssertionError("embedded a second time")
 
-    monkeypatch.setattr("iaa.training.finished_run.embed_batches", refuse)
+    monkeypatch.setattr("iaa.runs.embed_batches", refuse)
     assert main(["analyze", "variety", str(run), "--json"]) == 0
 
 
 def test_training_embeddings_are_those_of_the_trained_network(run):
-    from iaa.training.finished_run import open_run, training_embeddings
-
-    data = training_embeddings(run)
-    config, source, network = open_run(run)
-    images, labels, _ = next(iter(source.in_order(source.dataset.part("train"))))
+    opened = iaa.Run(run)
+    data, source, network = opened.embeddings("train"), opened.data, opened.network()
+    images, labels, _ = next(iter(source.in_order(source.dataset.part("train"), network.preprocessing)))
     with torch.no_grad():
         assert torch.allclose(network(images), data.z[: len(labels)], atol=1e-5)
     test = iaa.Embeddings.load(run / "embeddings.safetensors")
     assert not set(test.ids) & set(data.ids)
-    assert config.network.dim == 5
+    assert opened.config.network.dim == 5
 
 
 def test_mining_of_a_run(run, tmp_path, capsys):
@@ -191,7 +191,7 @@ def test_a_figure_of_unknown_kind_is_refused_before_the_work(vectors, capsys, mo
 def test_an_unfinished_run_says_how_to_finish_it(run, tmp_path, capsys):
     (tmp_path / "config.json").write_text((run / "config.json").read_text())
     assert main(["analyze", "atlas", str(tmp_path)]) == 2
-    assert f"finish the run with `iaa train --resume {tmp_path}`" in capsys.readouterr().err
+    assert f"continue it with `iaa train --resume {tmp_path}`" in capsys.readouterr().err
 
 
 def test_help_teaches(capsys):

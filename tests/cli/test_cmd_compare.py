@@ -38,15 +38,15 @@ def test_every_arm_and_seed_is_a_run_and_the_result_is_written(words, tmp_path, 
     assert main([*words, str(tmp_path / "out"), *arm]) == 0
     found = json.loads((tmp_path / "out/comparison.json").read_text())
     assert found["runs"] == {
-        name: [f"{name}-seed{seed}-1" for seed in (0, 1)] for name in ("baseline", "iaa", "wide")
+        name: [f"{name}-seed{seed}" for seed in (0, 1)] for name in ("baseline", "iaa", "wide")
     }
     for name, copies, strength in (("baseline", 0, 0.2), ("iaa", 3, 0.2), ("wide", 3, 2.0)):
         for seed in (0, 1):
-            config = json.loads((tmp_path / f"out/{name}-seed{seed}-1/config.json").read_text())
+            config = json.loads((tmp_path / f"out/{name}-seed{seed}/config.json").read_text())
             assert config["seed"] == seed
             assert (config["augment"]["copies"], config["augment"]["strength"]) == (copies, strength)
             assert config["augment"]["correction"] is (name != "wide")
-            metrics = json.loads((tmp_path / f"out/{name}-seed{seed}-1/metrics.json").read_text())
+            metrics = json.loads((tmp_path / f"out/{name}-seed{seed}/metrics.json").read_text())
             row = found["summary"]["test"]["MAP@R"][name]
             assert row["values"][seed] == metrics["test"]["test"]["MAP@R"]
     assert found["versions"]["torch"]
@@ -76,7 +76,7 @@ def test_the_baseline_can_have_a_margin_of_its_own(words, tmp_path):
         ("baseline", {"base": 0.7, "alpha": 3.0}, 0.01, 0),
         ("iaa", {}, 1e-3, 3),
     ):
-        config = json.loads((tmp_path / f"out/{name}-seed0-1/config.json").read_text())
+        config = json.loads((tmp_path / f"out/{name}-seed0/config.json").read_text())
         assert config["loss_options"] == options
         assert (config["optimizer"]["lr"], config["augment"]["copies"]) == (rate, copies)
 
@@ -88,18 +88,18 @@ def test_an_interrupted_comparison_continues_where_it_was(words, tmp_path, capsy
     def stop(folder, task, position):
         save(folder, task, position)
         saved.append(folder.name)
-        if saved == ["baseline-seed0-1", "baseline-seed0-1", "iaa-seed0-1"]:
+        if saved == ["baseline-seed0", "baseline-seed0", "iaa-seed0"]:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(checkpoint, "save", stop)
     capsys.readouterr()
     assert main([*words, str(tmp_path / "cut")]) == 130
-    assert not (tmp_path / "cut/iaa-seed0-1/metrics.json").exists()
-    before = (tmp_path / "cut/baseline-seed0-1/metrics.json").stat().st_mtime_ns
+    assert not (tmp_path / "cut/iaa-seed0/metrics.json").exists()
+    before = (tmp_path / "cut/baseline-seed0/metrics.json").stat().st_mtime_ns
 
     assert main([*words, str(tmp_path / "cut")]) == 0
-    assert saved.count("iaa-seed0-1") == 2  # one epoch before, one after
-    assert (tmp_path / "cut/baseline-seed0-1/metrics.json").stat().st_mtime_ns == before
+    assert saved.count("iaa-seed0") == 2  # one epoch before, one after
+    assert (tmp_path / "cut/baseline-seed0/metrics.json").stat().st_mtime_ns == before
     assert scores(tmp_path / "cut") == scores(tmp_path / "whole")
     assert len([path for path in (tmp_path / "cut").iterdir() if path.is_dir()]) == 4
 
@@ -162,7 +162,7 @@ def test_an_earlier_seed_can_be_added(words, tmp_path):
     alone = compare("--seed", "1", "--seeds", "1")
     both = compare("--seed", "0", "--seeds", "2")
     assert both["untrained"]
-    assert both["runs"]["iaa"] == ["iaa-seed0-1", "iaa-seed1-1"]
+    assert both["runs"]["iaa"] == ["iaa-seed0", "iaa-seed1"]
     values = [one["summary"]["test"]["R@1"]["iaa"]["values"][-1] for one in (alone, both)]
     assert values[0] == values[1]
 

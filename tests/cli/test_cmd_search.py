@@ -57,8 +57,8 @@ def test_json_for_a_folder_of_queries_with_classes(home, capsys, tmp_path):
     first = found["queries"][0]
     assert first["hits"][0]["similarity"] >= first["hits"][1]["similarity"]
     assert len(first["classes"]) == 3
-    assert first["known"] is (first["classes"][0]["score"] >= found["naming"]["threshold"]["score"])
-    assert found["naming"]["learnt_on"] == "8 training classes"
+    assert first["known"] is (first["classes"][0]["score"] >= found["classifier"]["threshold"]["score"])
+    assert found["classifier"]["learned_from"] == "8 training classes"
     assert found["gallery"]["images"] == 50
 
 
@@ -79,14 +79,30 @@ def test_one_corrupt_image_is_named_the_others_are_answered_and_the_exit_code_sa
     found = json.loads(out)
     assert [Path(one["query"]).name for one in found["queries"]] == ["good.png"]
     assert [Path(one["query"]).name for one in found["unreadable"]] == ["bad.png"]
-    assert f"cannot read image {tmp_path / 'bad.png'}: " in err
+    assert f"cannot read {tmp_path / 'bad.png'}: " in err
     (tmp_path / "good.png").unlink()
     assert search(capsys, home, tmp_path)[0] == 1
-    code, out, err = search(capsys, home, tmp_path / "nothing.png")
-    assert code == 2
+    query = home / "data" / "c0" / "1.png"
+    code, out, err = search(capsys, home, tmp_path / "nothing.png", query, "--json")
+    assert code == 1
+    assert [one["query"] for one in json.loads(out)["queries"]] == [str(query)]
     assert err.splitlines() == [
-        f"iaa search: there is no image, folder or embeddings file {tmp_path / 'nothing.png'}"
+        f"cannot read {tmp_path / 'nothing.png'}: there is no image, folder or embeddings file of this name"
     ]
+
+
+def test_control_characters_in_names_do_not_reach_the_terminal(home, capsys, tmp_path):
+    own = tmp_path / "own"
+    for number in range(2):
+        tiny_datasets.image(own / "evil\x1b[2J" / f"{number}\x07.png", seed=number, size=(20, 20))
+    (own / "bad\x1b.png").write_bytes(b"nothing")
+    words = [own / "evil\x1b[2J", tmp_path / "no\x1bthing.png", "--gallery", f"folder:{own}", "--classes"]
+    code, out, err = search(capsys, home, *words)
+    assert code == 1
+    assert all(character.isprintable() or character == "\n" for character in out + err)
+    assert r"evil\x1b[2J" in out
+    assert r"bad\x1b.png" in err
+    assert r"no\x1bthing.png" in err
 
 
 def test_a_gallery_is_added_to_and_taken_from(home, capsys, tmp_path):
@@ -169,7 +185,7 @@ def test_mistakes_take_one_line(home, capsys, tmp_path):
         assert text in err
         assert len(err.splitlines()) == 1
     assert main(["search", str(tmp_path), "x.jpg"]) == 2
-    assert "is no run directory" in capsys.readouterr().err
+    assert "is not a run directory" in capsys.readouterr().err
 
 
 def test_the_page_needs_nothing_else_and_escapes_what_it_shows(home, capsys, tmp_path):

@@ -11,7 +11,7 @@ import pytest
 import iaa
 import tiny_runs
 from iaa.cli import main
-from iaa.config import Run, load_config
+from iaa.config import RunOptions, load_config
 from iaa.export.model_card import _data
 from iaa.train import train
 
@@ -22,7 +22,7 @@ def data(tmp_path_factory):
 
 
 def words(data, out):
-    run = ["--run.out", str(out), "--run.name", "run", "--run.logger", "none"]
+    run = ["--run.out", str(out), "--run.name", "run-1", "--run.logger", "none"]
     small = [
         "--images.size",
         "16",
@@ -70,11 +70,14 @@ def test_a_dry_run_tells_what_is_coming_and_writes_nothing(data, tmp_path, capsy
         (["--loss", "tripplet"], "did you mean 'triplet'"),
         (["--model", "convnett"], "did you mean 'convnet'"),
         (["--data", "emojis"], "did you mean 'emoji'"),
-        (["--loss-options", "marginn", "2"], "loss_options do not fit multi_similarity: .*marginn"),
-        (["--resume", "nowhere"], "no configuration at nowhere/?"),
+        (
+            ["--loss-options", "marginn", "2"],
+            "loss_options of multi_similarity must be one of .* got .marginn",
+        ),
+        (["--resume", "nowhere"], "there is no run at nowhere"),
         (["--resume", "nowhere", "--epochs", "3"], "leave the other options out"),
-        (["--accelerator", "cuda"], "accelerator cuda is not there: use auto or cpu"),
-        (["--accelerator", "cpu", "--precision", "16"], "precision 16 needs an accelerator: use bf16"),
+        (["--device", "cuda"], "device cuda is not available here: use auto or cpu"),
+        (["--device", "cpu", "--precision", "fp16"], "precision fp16 needs cuda or mps: use bf16"),
         (["--network.hidden", "9"], "network.hidden belongs to heads on embeddings:FILE"),
     ],
 )
@@ -101,7 +104,7 @@ def test_help_lists_presets_and_groups(capsys):
 
 def test_ctrl_c_leaves_a_checkpoint_to_go_on_from(data, tmp_path):
     config = tiny_runs.tiny(
-        data, tmp_path, epochs=5000, run=Run(out=str(tmp_path), name="run", logger="none")
+        data, tmp_path, epochs=5000, run=RunOptions(out=str(tmp_path), name="run-1", logger="none")
     )
     (tmp_path / "config.json").write_text(config.to_json())
     line = [sys.executable, "-m", "iaa", "train", str(tmp_path / "config.json")]
@@ -115,13 +118,15 @@ def test_ctrl_c_leaves_a_checkpoint_to_go_on_from(data, tmp_path):
         run.send_signal(signal.SIGINT)
         _, error = run.communicate(timeout=60)
     assert run.returncode == 130
-    assert error.strip().splitlines()[-1] == f"stopped; go on with `iaa train --resume {tmp_path / 'run-1'}`"
+    assert (
+        error.strip().splitlines()[-1] == f"stopped; continue with `iaa train --resume {tmp_path / 'run-1'}`"
+    )
     assert "Traceback" not in error
 
 
 def test_a_finished_run_is_left_as_it_is(tmp_path, capsys):
     root = tiny_runs.images(tmp_path / "images")
-    folder = train(tiny_runs.tiny(root, tmp_path / "out", epochs=1), quiet=True)
+    folder = train(tiny_runs.tiny(root, tmp_path / "out", epochs=1), quiet=True).path
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     assert main(["train", "--resume", str(folder)]) == 0
     assert "this run is finished" in capsys.readouterr().out
@@ -131,7 +136,7 @@ def test_a_finished_run_is_left_as_it_is(tmp_path, capsys):
 def test_a_run_can_be_held_against_the_frozen_network_it_began_with(data, tmp_path, capsys):
     before = ["embed", f"folder:{data}", "--model", "convnet", "--size", "16", "--test-share", "0.2"]
     assert main([*before, "--out", str(tmp_path / "before.safetensors"), "--workers", "0"]) == 0
-    folder = train(tiny_runs.tiny(data, tmp_path, epochs=1), quiet=True)
+    folder = train(tiny_runs.tiny(data, tmp_path, epochs=1), quiet=True).path
     assert main(["evaluate", str(folder), "--against", str(tmp_path / "before.safetensors")]) == 0
     assert "R@1" in capsys.readouterr().out
 
@@ -185,7 +190,7 @@ def test_few_classes_are_enough_for_a_model_tonight(classes, tmp_path):
 def test_too_few_are_told_before_the_training(tmp_path, capsys):
     root = tiny_runs.images(tmp_path / "data", classes=3)
     assert main(["train", *words(root, tmp_path)]) == 2
-    assert "one class alone in its test part, where all neighbours are right" in capsys.readouterr().err
+    assert "a single class in its test part, so every neighbour would be right" in capsys.readouterr().err
 
 
 def test_data_without_a_test_part_is_told_so(tmp_path, capsys):

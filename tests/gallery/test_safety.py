@@ -48,7 +48,7 @@ def test_weights_that_are_cut_short_or_of_another_network_are_refused_by_name(da
     file = damaged / "model.safetensors"
     whole = file.read_bytes()
     file.write_bytes(whole[:-10])
-    with pytest.raises(ValueError, match=r"model\.safetensors is no safetensors file"):
+    with pytest.raises(ValueError, match=r"model\.safetensors is truncated"):
         iaa.load(damaged)
     file.write_bytes(whole)
     state = load_file(file)
@@ -59,10 +59,10 @@ def test_weights_that_are_cut_short_or_of_another_network_are_refused_by_name(da
     with pytest.raises(ValueError, match=r"model\.safetensors .* lacks head\.bias"):
         iaa.load(damaged)
     save_file({**state, "tail": torch.zeros(1)}, file)
-    with pytest.raises(ValueError, match="tail has no place there"):
+    with pytest.raises(ValueError, match="has tail, which the network does not have"):
         iaa.load(damaged)
     file.unlink()
-    with pytest.raises(FileNotFoundError, match=r"no model\.safetensors: is it unfinished\?"):
+    with pytest.raises(FileNotFoundError, match=r"no model\.safetensors: if training was interrupted"):
         iaa.load(damaged)
 
 

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from iaa import losses
-from iaa.config import Augment, Batch, Config, Images, Network, Optimizer, Split
+from iaa.config import Augment, BatchOptions, Config, Images, Network, Optimizer, Split
 from iaa.presets import FREE, PRESETS, describe, find, line, paper_row, presets_help, start
 from iaa.presets.paper_tables import cells
 
@@ -27,7 +27,7 @@ def test_the_recipe_is_that_of_section_vi_b():
         epochs=100,
         images=Images(size=224),
         network=Network(dim=512, freeze_bn=True),
-        batch=Batch(classes=64, per_class=4),
+        batch=BatchOptions(classes=64, per_class=4),
         augment=Augment(strength=0.6, own_copies=False),
         optimizer=Optimizer("adam", 1e-4, 10.0, 4e-4, "steps", (40, 60), 0.2),
     )

@@ -14,7 +14,7 @@ from iaa.analysis.pair_similarity import similarity
 from iaa.analysis.projection import Projection
 from iaa.method.gaussians import estimate
 from iaa.report import figures
-from iaa.report.run_files import read_log
+from iaa.report.run_files import log_columns
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def log(name):
     lines = [{"epoch": e, "step": s, "loss": 3 - e} for e in range(2) for s in range(3)]
     told = {"seconds": 2.0, "statistics_seconds": 0.5, "images_per_second": 10.0}
     lines += [{"epoch": e, "loss": 3 - e, "val": {"MAP@R": 20.0, "R@1": 40.0}, **told} for e in range(2)]
-    return read_log(name, lines)
+    return log_columns(name, lines)
 
 
 def mined(name, counts=(5.0, 4.0)):

@@ -7,7 +7,7 @@ import torch
 from iaa import Embeddings
 from iaa.presets import find
 from iaa.report.findings import Findings, Scores
-from iaa.report.run_files import Run
+from iaa.report.run_files import RunSummary
 from iaa.report.tables import run_facts, score_tables
 from iaa.report.thumbnails import Thumbnails
 from iaa.retrieval.significance import Difference
@@ -24,7 +24,7 @@ METRICS = {
 
 def findings(name="run-1", value=60.0, **fields):
     config = replace(find("cub-ms").config, root="birds", **fields)
-    run = Run(name, Path(name), {}, config, METRICS)
+    run = RunSummary(name, Path(name), {}, config, METRICS)
     scores = {"R@1": {"value": value, "over_queries": [58.0, 62.0], "over_classes": [55.0, 64.0]}}
     data = Embeddings(torch.zeros(2, 2), torch.tensor([0, 0]))
     return Findings(run, data, Thumbnails(), data, scores={"test": Scores(5924, 100, None, 3, scores)})

@@ -2,7 +2,6 @@ import io
 import threading
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -10,13 +9,11 @@ from PIL import Image
 import iaa
 import tiny_server
 from iaa.data.image_dataset import transform
-from iaa.provenance import ImageRef
+from iaa.data.image_ref import ImageRef
 from iaa.retrieval.embeddings import Embeddings
 from iaa.serve.background import Insights
 from iaa.serve.class_views import EXAMPLES, Catalogue
 from iaa.serve.images import prepare_upload, shrink
-
-WHOLE = np.full(4, np.nan)
 
 
 def test_what_is_sent_is_upright_small_and_pixels_alone(tmp_path):
@@ -26,7 +23,7 @@ def test_what_is_sent_is_upright_small_and_pixels_alone(tmp_path):
     told[0x0112] = 6  # the camera was turned
     told[0x010F] = "a camera with a serial number"
     image.save(tmp_path / "x.jpg", exif=told)
-    content, kind = shrink(ImageRef(str(tmp_path / "x.jpg"), WHOLE), 320)
+    content, kind = shrink(ImageRef(str(tmp_path / "x.jpg")), 320)
     assert kind == "image/jpeg"
     assert b"serial number" not in content
     sent = Image.open(io.BytesIO(content))
@@ -40,7 +37,7 @@ def test_a_box_is_cut_out_and_what_is_small_is_not_blown_up(tmp_path):
     image = Image.new("RGB", (100, 80), "red")
     image.paste("lime", (40, 20, 60, 30))
     image.save(tmp_path / "x.png")
-    content, kind = shrink(ImageRef(str(tmp_path / "x.png"), np.array([40.0, 20, 60, 30])), 640)
+    content, kind = shrink(ImageRef(str(tmp_path / "x.png"), (40.0, 20, 60, 30)), 640)
     sent = Image.open(io.BytesIO(content))
     assert (sent.size, kind) == ((20, 10), "image/png")
     assert set(sent.convert("RGB").getcolors()) == {(200, (0, 255, 0))}
@@ -61,7 +58,7 @@ def test_an_upload_is_prepared_as_the_library_prepares_it(run, kind):
 def gallery(sizes: list[int], folder: Path) -> iaa.Gallery:
     labels = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
     z = torch.randn(len(labels), 6) + 3 * torch.eye(6)[labels % 6]
-    return iaa.Gallery(Embeddings(z, labels), folder / "x.safetensors")
+    return iaa.Gallery.from_embeddings(Embeddings(z, labels), str(folder / "x.safetensors"))
 
 
 def test_of_a_large_class_both_ends_are_shown(tmp_path):
@@ -95,7 +92,7 @@ def test_learning_is_stopped_with_the_server(tmp_path, monkeypatch):
         began.set()
         assert gate.wait(20)
 
-    monkeypatch.setattr("iaa.serve.background.open_naming", slow)
+    monkeypatch.setattr("iaa.serve.background.open_classifier", slow)
     insights = Insights(gallery([5, 5], tmp_path))
     assert began.wait(20)
     assert not insights.stop(0.05)  # it cannot be told to, just now
@@ -114,7 +111,7 @@ def test_a_run_on_vectors_can_be_looked_through_without_images(tmp_path):
     data = f"embeddings:{tmp_path / 'x.safetensors'}"
     run = train(
         tiny_runs.tiny(tmp_path, tmp_path / "runs", data=data, epochs=1, network=Network(dim=5)), quiet=True
-    )
+    ).path
     with tiny_server.served(tiny_server.service(run)) as base:
         health = tiny_server.httpx.get(f"{base}/api/health", timeout=30).json()
         assert health["takes_images"] is False
@@ -142,9 +139,9 @@ def test_other_decoders_see_nothing_of_an_upload(monkeypatch):
 
 def test_the_address_of_images_changes_with_them(tmp_path):
     data = Embeddings(torch.randn(4, 6), torch.arange(4) // 2, meta={"root": "here"})
-    versions = {Catalogue(iaa.Gallery(data, tmp_path / "x.safetensors")).version}
+    versions = {Catalogue(iaa.Gallery.from_embeddings(data, str(tmp_path / "x.safetensors"))).version}
     moved = Embeddings(data.z, data.labels, meta={"root": "there"})
-    versions.add(Catalogue(iaa.Gallery(moved, tmp_path / "x.safetensors")).version)
+    versions.add(Catalogue(iaa.Gallery.from_embeddings(moved, str(tmp_path / "x.safetensors"))).version)
     moved.save(tmp_path / "x.safetensors")
-    versions.add(Catalogue(iaa.Gallery(moved, tmp_path / "x.safetensors")).version)
+    versions.add(Catalogue(iaa.Gallery.from_embeddings(moved, str(tmp_path / "x.safetensors"))).version)
     assert len(versions) == 3

@@ -1,11 +1,11 @@
 """The pairs that mining chose during training, from a run's log (Fig. 10)."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from iaa.files import parse_json
+from iaa.run_records import read_log
+from iaa.runs import LOG
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class Mining:
 
 def mining(run: Path) -> Mining:
     """Read ``log.jsonl`` of a run, finished or not."""
-    file = run / "log.jsonl"
+    file = run / LOG
     if not file.is_file():
         raise FileNotFoundError(f"no log.jsonl in {run}: is it a run directory of `iaa train`?")
     epochs: dict[int, list[dict[str, Any]]] = {}
-    for line in log_rows(file):
+    for line in read_log(file):
         if "step" in line:
             epochs.setdefault(line["epoch"], []).append(line)
     if not epochs:
@@ -47,15 +47,6 @@ def mining(run: Path) -> Mining:
         chooses=any(any(values) for key, values in columns.items() if key != "loss"),
         **columns,
     )
-
-
-def log_rows(file: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a ``log.jsonl``, without an incomplete last line."""
-    with open(file, encoding="utf-8", errors="replace") as lines:
-        for number, text in enumerate(lines, 1):
-            if not text.endswith("\n"):
-                return  # the run is still writing this line
-            yield parse_json(text, f"line {number} of {file}", required=("epoch",))
 
 
 def _mean(steps: list[dict[str, Any]], key: str) -> float:

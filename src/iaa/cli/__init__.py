@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from iaa import __version__
-from iaa.errors import unknown
+from iaa.errors import Stopped, unknown
 
 VERBS: dict[str, str] = {
     "train": "train a model on images and score it on classes it has not seen",
@@ -54,7 +54,7 @@ def main(args: Sequence[str] | None = None) -> int:
         return _run(command, rest)
     except KeyboardInterrupt as error:
         print(_one_line(error) if error.args else "stopped by Ctrl-C", file=sys.stderr)
-        return INTERRUPTED
+        return error.exit_code if isinstance(error, Stopped) else INTERRUPTED
     except BrokenPipeError:  # the reader of our output has gone (`iaa … | head`)
         sys.stderr.close()
         return 0

@@ -123,7 +123,7 @@ def _outcome(
 ) -> Experiment:
     outcomes = read_outcomes(folders)
     seeds = list(next(iter(folders.values())))
-    network = "a head on given vectors" if config.data.startswith("embeddings:") else config.model
+    network = config.model if config.vectors_file is None else "a head on given vectors"
     loss = "each loss named" if study.name in ("losses", "generation") else config.loss
     notes = [
         f"Percent, mean ± standard deviation over seeds ({', '.join(map(str, seeds))}). Gains are seed by "

@@ -9,7 +9,8 @@ from iaa.cli import analysis_tables as tables
 from iaa.cli.cmd_analyze_decode import command as decode
 from iaa.cli.output import FigureFile, finish
 from iaa.cli.run_paths import check_paths
-from iaa.report.analysis_input import AnalysisInput, Split, progress, read_input
+from iaa.progress import progress
+from iaa.report.analysis_input import AnalysisInput, Split, read_input
 
 Source = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="INPUT")]
 Runs = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
@@ -172,7 +173,7 @@ def cost(
         json: Print JSON instead of a table.
     """
     check_paths(run)
-    from iaa.training.memory import keep_freed_memory
+    from iaa.memory import keep_freed_memory
     from iaa.training.step_cost import run_cost
 
     keep_freed_memory()  # as in training

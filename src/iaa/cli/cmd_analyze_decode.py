@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from iaa.cli.run_paths import check_paths
-from iaa.report.analysis_input import Split, progress, read_input
+from iaa.progress import progress
+from iaa.report.analysis_input import Split, read_input
 
 if TYPE_CHECKING:
     from torch import Tensor

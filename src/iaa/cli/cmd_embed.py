@@ -1,166 +1,218 @@
-"""``iaa embed``: any network over any dataset, into embeddings files that `iaa evaluate` and others read."""
+"""``iaa embed``: embeddings of any dataset by any network, in files that `iaa evaluate` and others read."""
 
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
-import torch
 import tyro
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
-from rich.text import Text
 
 from iaa.cli.network_option import open_network
-from iaa.data import Dataset, evaluations, load
-from iaa.data.image_dataset import ImageDataset, transform
-from iaa.data.image_io import UnreadableImage
-from iaa.embed import PRECISIONS, embed_images, resolve_device
-from iaa.models import Embedder
-from iaa.provenance import (
-    ImageRef,
-    assemble,
-    base_folder,
-    check_names,
-    data_hash,
-    describe,
-    distinct_images,
-    fingerprint,
-)
-from iaa.retrieval.shards import Parts
-from iaa.training.memory import keep_freed_memory
+from iaa.progress import counting
+
+if TYPE_CHECKING:
+    import torch
+
+    from iaa.data import Dataset
+    from iaa.data.image_dataset import ImageDataset
+    from iaa.data.image_ref import ImageRef
+    from iaa.models import Embedder
+    from iaa.retrieval.embeddings import Embeddings
+    from iaa.retrieval.shards import Parts
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """Which images are embedded."""
+
+    root: Path | None = None
+    """The folder with the dataset's files."""
+    split: Literal["test", "val", "train", "all"] = "test"
+    """Which part of the dataset."""
+    test_size: Literal["small", "medium", "large"] | None = None
+    """Only this test set of vehicleid."""
+    test_share: float | None = None
+    """Share of the classes to test on, for your own data without a split (0.2)."""
+    on_bad_image: Literal["raise", "skip"] = "raise"
+    """Stop at an image that cannot be read, or skip and list it."""
+
+
+@dataclass(frozen=True)
+class NetworkOptions:
+    """The network that embeds them."""
+
+    model: str = "lite0"
+    """googlenet, resnet50, bn_inception, lite0, convnet, timm/NAME, or a run directory."""
+    dim: int | None = None
+    """Outputs of a linear head; without it, the network's pooled features."""
+    weights: Path | None = None
+    """File for the network, with or without its head, instead of the published weights."""
+    pretrained: bool = True
+    """Fetch the published weights if no file is given."""
+    pool: Literal["avg", "avg+max"] = "avg"
+    """How the network's last feature maps are pooled."""
+    size: int | None = None
+    """Side of the images in pixels; without it, what the network was made for."""
+
+
+@dataclass(frozen=True)
+class ComputeOptions:
+    """How it is computed."""
+
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """What the network computes in; embeddings are always saved in fp32."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1, mps."""
+    batch_size: int = 64
+    """Images at once."""
+    workers: int | None = None
+    """Processes that read images; without it, the free cores."""
+    save_every: int = 1024
+    """Images between two saves, the most that a kill can cost."""
+
+
+DATA, NETWORK, COMPUTE = DataOptions(), NetworkOptions(), ComputeOptions()
 
 
 def command(
     spec: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SPEC")],
     out: Path,
-    root: Path | None = None,
-    model: str = "lite0",
-    split: Literal["test", "val", "train", "all"] = "test",
-    dim: int | None = None,
-    weights: Path | None = None,
-    pretrained: bool = True,
-    pool: Literal["avg", "avg+max"] = "avg",
-    size: int | None = None,
-    test_size: Literal["small", "medium", "large"] | None = None,
-    test_share: float | None = None,
+    data: Annotated[DataOptions, tyro.conf.arg(name="")] = DATA,
+    network: Annotated[NetworkOptions, tyro.conf.arg(name="")] = NETWORK,
+    compute: Annotated[ComputeOptions, tyro.conf.arg(name="")] = COMPUTE,
     seed: int = 0,
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32",
-    device: str = "auto",
-    batch_size: int = 64,
-    workers: int | None = None,
-    save_every: int = 1024,
-    on_bad_image: Literal["raise", "skip"] = "raise",
     restart: bool = False,
     force: bool = False,
 ) -> int:
-    """Embed the images of a dataset. Killed or stopped, the same command continues where it was.
+    """Embed the images of a dataset. If it is killed or stopped, the same command continues.
 
     Args:
         spec: cub, cars, sop, inshop, vehicleid, emoji, folder:DIR or table:FILE.
         out: The .safetensors to write; for the three test sets of vehicleid, a directory.
-        root: The folder with the dataset's files.
-        model: googlenet, resnet50, bn_inception, lite0, convnet, timm/NAME, or the directory of a run.
-        split: Which images.
-        dim: Outputs of a linear head; without it, the network's pooled features.
-        weights: File for the network, with or without its head, instead of the published weights.
-        pretrained: Fetch the published weights where no file is given.
-        pool: How the network's last maps become features.
-        size: Side of the images in pixels; without it, what the network was made for.
-        test_size: Only this test set of vehicleid.
-        test_share: Share of the classes to test on, for own data without a split (0.2).
-        seed: Draws the test classes of own data, and weights that come from nowhere else.
-        precision: What the network computes in; embeddings are always kept in fp32.
-        device: auto, cpu, cuda, cuda:1, mps.
-        batch_size: Images at once.
-        workers: Processes that read images; without it, the free cores.
-        save_every: Images between two saves, the most that a kill can cost.
-        on_bad_image: Stop at an image that cannot be read, or skip and list it.
-        restart: Throw away what a stopped run of another configuration has left.
+        data: Which images are embedded.
+        network: The network that embeds them.
+        compute: How it is computed.
+        seed: Draws the test classes of your own data, and weights that come from nowhere else.
+        restart: Discard what a stopped run with another configuration has left.
         force: Replace files of another configuration.
     """
-    targets = _targets(spec, out, split, test_size, root=root, seed=seed, test_share=test_share)
+    import torch
+
+    from iaa.data.image_io import UnreadableImage
+    from iaa.embed import resolve_device
+    from iaa.gallery.results import printable
+    from iaa.memory import keep_freed_memory
+    from iaa.provenance import (
+        assemble,
+        base_folder,
+        check_names,
+        data_hash,
+        describe,
+        distinct_images,
+        fingerprint,
+    )
+    from iaa.retrieval.shards import Parts
+
+    targets = _targets(spec, out, data, seed)
     check_names(targets.values())
-    where = resolve_device(device)
+    device = resolve_device(compute.device)
     keep_freed_memory()
     torch.manual_seed(seed)
-    options = {"dim": dim, "weights": weights, "pretrained": pretrained, "pool": pool, "size": size}
-    network, name, source = open_network(model, options)
-    base = base_folder(spec, root, targets.values())
-    every = distinct_images(targets.values(), base)
-    images = _images(every, network, on_bad_image)
-    left_out = {error.path: error.reason for error in images.bad}
-    names = {name: image for name, image in every.items() if image.path not in left_out}
-    config = describe(network, name) | {
+    options = asdict(network)
+    embedder, name, source = open_network(options.pop("model"), options)
+    base = base_folder(spec, data.root, targets.values())
+    images = distinct_images(targets.values(), base)
+    dataset = _dataset(images, embedder, data.on_bad_image)
+    left_out = {error.path: error.reason for error in dataset.bad}
+    images = {id: ref for id, ref in images.items() if ref.path not in left_out}
+    config = describe(embedder, name) | {
         "data": next(iter(targets.values())).name,
-        "split": split,
-        "data_sha256": data_hash(targets.values(), base, names),
-        "precision": precision,
-        "device": where.type,
-        "batch_size": batch_size,
+        "split": data.split,
+        "data_sha256": data_hash(targets.values(), base, images),
+        "precision": compute.precision,
+        "device": device.type,
+        "batch_size": compute.batch_size,
     }
-    parts_folder = out / "embeddings.parts" if len(targets) > 1 else out.with_name(out.name + ".parts")
-    wanted = [path for path in targets if force or not _is_there(path, config)]
+    wanted = [path for path in targets if force or not _exists(path, config)]
     if not wanted:
         print(f"{out} already holds these embeddings: nothing to do (--force makes them again)")
         return 0
-    parts = Parts(parts_folder, config, restart=restart)
+    folder = out / "embeddings.parts" if len(targets) > 1 else out.with_name(out.name + ".parts")
+    parts = Parts(folder, config, restart=restart)
     try:
-        before, began = parts.done, time.monotonic()
-        if before:
-            print(f"continuing: {before:,} of {len(names):,} images are done", file=sys.stderr)
-        with _progress(before, len(names)) as on_batch:
-            embed_images(
-                network.to(where),
-                images,
-                parts,
-                batch_size=batch_size,
-                device=where,
-                precision=PRECISIONS[precision],
-                workers=workers,
-                save_every=save_every,
-                on_batch=on_batch,
-            )
-        took = time.monotonic() - began
-        rows, z, late = parts.collect()
-        left_out |= dict(late)
-        ids = list(names)
-        place = {ids[row]: position for position, row in enumerate(rows.tolist())}
+        done_before, began = parts.done, time.monotonic()
+        _embed(embedder, dataset, parts, compute, device)
+        seconds = time.monotonic() - began
+        rows, z, unreadable = parts.collect()
+        left_out |= dict(unreadable)
+        ids = list(images)
+        row_of = {ids[row]: position for position, row in enumerate(rows.tolist())}
         origin = {"weights": source, "spec": spec, "root": str(base), "fingerprint": fingerprint(config)}
         for path in wanted:
-            found = assemble(targets[path], base, place, z, config | origin)
-            found.save(path)
-            classes = len(found.class_names or ())
-            print(f"wrote {path}: {len(found):,} images of {classes:,} classes, {z.shape[1]:,} numbers each")
+            _write(assemble(targets[path], base, row_of, z, config | origin), path)
         parts.remove()
     except KeyboardInterrupt:
-        print(f"stopped by Ctrl-C; {_kept(parts, names)}", file=sys.stderr)
+        print(f"stopped by Ctrl-C; {_kept(parts, len(images))}", file=sys.stderr)
         return 130
     except (OSError, ValueError) as error:
         hint = "; --on-bad-image skip leaves it out" if isinstance(error, UnreadableImage) else ""
-        raise ValueError(f"{error}{hint}; {_kept(parts, names)}") from error
+        raise ValueError(f"{error}{hint}; {_kept(parts, len(images))}") from error
     finally:
         parts.release()
-    now = len(names) - before
-    print(f"{now:,} images embedded now, {now / took:,.1f} a second ({precision} on {where.type})")
-    for path_, reason in left_out.items():
-        print(f"left out {path_}: {reason}")
+    embedded = len(images) - done_before
+    speed = f"{embedded / seconds:,.1f} a second ({compute.precision} on {device.type})"
+    print(f"{embedded:,} images embedded now, {speed}")
+    for image_path, reason in left_out.items():
+        print(f"left out {printable(image_path)}: {reason}")
     return 0
 
 
-def _targets(spec: str, out: Path, split: str, test_size: str | None, **options: Any) -> dict[Path, Dataset]:
-    """Every file to write and what belongs into it: one, save for the three test sets of vehicleid."""
+def _embed(
+    network: "Embedder",
+    dataset: "ImageDataset",
+    parts: "Parts",
+    compute: ComputeOptions,
+    device: "torch.device",
+) -> None:
+    from iaa.embed import PRECISIONS, embed_images
+
+    if parts.done:
+        print(f"continuing: {parts.done:,} of {len(dataset):,} images are done", file=sys.stderr)
+    with counting(len(dataset), done=parts.done, rate="images/s") as bar:
+        embed_images(
+            network.to(device),
+            dataset,
+            parts,
+            batch_size=compute.batch_size,
+            device=device,
+            precision=PRECISIONS[compute.precision],
+            workers=compute.workers,
+            save_every=compute.save_every,
+            on_batch=bar.advance,
+        )
+
+
+def _write(data: "Embeddings", path: Path) -> None:
+    data.save(path)
+    classes = len(data.class_names or ())
+    print(f"wrote {path}: {len(data):,} images of {classes:,} classes, {data.z.shape[1]:,} numbers each")
+
+
+def _targets(spec: str, out: Path, options: DataOptions, seed: int) -> "dict[Path, Dataset]":
+    """The files to write and the dataset of each: one, except for the three test sets of vehicleid."""
+    from iaa.data import evaluations, load
+
+    split = options.split
+    shared: Any = {"root": options.root, "seed": seed, "test_share": options.test_share}
     if split == "test":
-        datasets = evaluations(spec, size=test_size, **options)
-    elif split == "all" and spec == "vehicleid" and test_size is None:
+        datasets = evaluations(spec, size=options.test_size, **shared)
+    elif split == "all" and spec == "vehicleid" and options.test_size is None:
         raise ValueError("vehicleid has three test sets: choose one with --test-size, or --split test")
     else:
-        whole = load(spec, size=test_size, **options)
-        datasets = {split: whole if split == "all" else whole.part(split)}
+        dataset = load(spec, size=options.test_size, **shared)
+        datasets = {split: dataset if split == "all" else dataset.part(split)}
     for name, dataset in datasets.items():
         if not len(dataset):
             raise ValueError(f"{spec} has no images in its {name} part: choose another --split")
@@ -176,24 +228,31 @@ def _targets(spec: str, out: Path, split: str, test_size: str | None, **options:
     return {out / f"embeddings-{name}.safetensors": dataset for name, dataset in datasets.items()}
 
 
-def _images(every: dict[str, ImageRef], network: Embedder, on_bad_image: str) -> ImageDataset:
-    boxes = np.stack([image.box for image in every.values()])
+def _dataset(images: "dict[str, ImageRef]", network: "Embedder", on_bad_image: str) -> "ImageDataset":
+    import numpy as np
+
+    from iaa.data.image_dataset import ImageDataset, transform
+    from iaa.data.image_io import UnreadableImage
+    from iaa.data.image_ref import box_array
+
     try:
         return ImageDataset(
-            [image.path for image in every.values()],
-            np.zeros(len(every), dtype=np.int64),
+            [ref.path for ref in images.values()],
+            np.zeros(len(images), dtype=np.int64),
             transform(False, **network.preprocessing),
-            cache=False,  # each is seen once
+            cache=False,  # each is read once
             on_bad_image=on_bad_image,
-            boxes=None if np.isnan(boxes).all() else boxes,
+            boxes=box_array(images.values()),
         )
     except UnreadableImage as error:
         raise ValueError(f"{error}; --on-bad-image skip leaves such images out") from error
 
 
-def _is_there(path: Path, config: dict[str, Any]) -> bool:
-    """Whether a file holds what would be made; one that holds anything else is in the way."""
+def _exists(path: Path, config: dict[str, Any]) -> bool:
+    """Whether a file holds what would be made; raises if it holds anything else."""
     from safetensors import SafetensorError, safe_open
+
+    from iaa.provenance import fingerprint
 
     if not path.exists():
         return False
@@ -209,20 +268,5 @@ def _is_there(path: Path, config: dict[str, Any]) -> bool:
     return True
 
 
-def _kept(parts: Parts, names: dict[str, ImageRef]) -> str:
-    return f"{parts.done:,} of {len(names):,} images are kept, the same command continues there"
-
-
-class _Speed(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        return Text("" if task.speed is None else f"{task.speed:,.0f} images/s")
-
-
-@contextmanager
-def _progress(done: int, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar with speed and time left on stderr, silent where that is no terminal."""
-    console = Console(stderr=True)
-    columns = (BarColumn(), MofNCompleteColumn(), _Speed(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("embedding", total=total, completed=done)
-        yield lambda images: bar.advance(task, images)
+def _kept(parts: "Parts", total: int) -> str:
+    return f"{parts.done:,} of {total:,} images are kept, the same command continues there"

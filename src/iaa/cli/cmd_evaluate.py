@@ -13,7 +13,7 @@ from rich.table import Table
 
 from iaa.analysis.regression import regression_note
 from iaa.cli.run_paths import check_paths
-from iaa.report.analysis_input import progress
+from iaa.progress import progress
 
 if TYPE_CHECKING:
     from iaa.retrieval.evaluation import Evaluation
@@ -76,17 +76,12 @@ def command(
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    files = sorted(path.glob("embeddings*.safetensors"), key=lambda file: _order(file.stem))
+    from iaa.runs import Run
+
+    files = list(Run(path).embeddings_files.values())
     if not files:
         raise FileNotFoundError(f"no embeddings*.safetensors in {path}: `iaa embed` writes one")
     return files
-
-
-def _order(stem: str) -> tuple[int, str]:
-    """VehicleID's sizes in their own order, anything else by name."""
-    size = stem.removeprefix("embeddings-")
-    sizes = ["small", "medium", "large"]
-    return (sizes.index(size) if size in sizes else -1, stem)
 
 
 def _draw_galleries(file: Path, draws: int, seed: int, options: dict[str, Any]) -> dict[str, Any]:

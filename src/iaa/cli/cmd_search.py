@@ -1,4 +1,4 @@
-"""``iaa search``: the images of a gallery that look most like yours, and what class yours may be."""
+"""``iaa search``: the images of a gallery most similar to yours, and which class yours may belong to."""
 
 import json as jsonlib
 import os
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
@@ -14,11 +14,11 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from iaa.gallery.gallery import Gallery
-from iaa.gallery.gallery_classifier import open_naming
-from iaa.gallery.results import Questions, answer, ask, describe_naming
-from iaa.inference import Model, load
-from iaa.retrieval.index import Index
+if TYPE_CHECKING:
+    from iaa.gallery.classifier import GalleryClassifier
+    from iaa.gallery.gallery import Gallery
+    from iaa.gallery.results import Queries
+    from iaa.inference import Model
 
 SAME = 0.9995
 """Cosine from which on two images are called the same."""
@@ -40,176 +40,206 @@ def command(
 ) -> int:
     """Find the most similar images: `iaa search RUN photo.jpg --top 5`.
 
-    The gallery is everything the run's data holds, training images included, unless you name another. It
-    is embedded once and kept in RUN/galleries; afterwards only new or changed images are embedded. A
-    query that is itself in the gallery is not among its own answers. Queries that cannot be read are named,
-    the others answered, and the exit code is 1.
+    The gallery is all data of the run, training images included, unless you name another. It is embedded
+    once and kept in RUN/galleries; later only new and changed images are embedded. A query that is itself
+    in the gallery is not among its own results. Queries that cannot be read are listed, the others are
+    answered, and the exit code is 1.
 
     Args:
-        run: A run directory, or an embeddings file that says which network made it.
+        run: A run directory, or an embeddings file that records which network made it.
         queries: Images, folders of images, or embeddings files.
-        top: Answers per query.
+        top: Results per query.
         gallery: folder:DIR (a class per sub-folder), table:FILE, or an embeddings file made by this model.
-        classes: Also name the likeliest classes, or say that it is none of them.
-        how: Classes by Gaussians with corrected covariance, by the nearest mean, or the nearest image.
-        add: Folders (a class per sub-folder) or images (the class is the name of the folder an image is
-            in) to take into the gallery, for good.
-        remove: Classes or paths to take out of it, for good; the files stay.
-        index: Exact, or an index of faiss (hnsw and ivf are approximate; their measured recall is printed).
+        classes: Also print the likeliest classes, or that the query belongs to none of them.
+        how: Classes by Gaussians with corrected covariance, by the nearest mean, or by the nearest image.
+        add: Folders (a class per sub-folder) or images (the class is the name of the image's folder) to add
+            to the gallery permanently.
+        remove: Classes or paths to remove from the gallery permanently; the files are not touched.
+        index: Exact, or a faiss index (hnsw and ivf are approximate; their measured recall is printed).
         json: Print JSON instead of tables.
-        html: Write a page with the images here as well.
+        html: Also write a page with the images to this file.
         device: auto, cpu, cuda, cuda:1, mps.
     """
     if top < 1:
         raise ValueError(f"--top must be 1 or more, got {top}")
     if not queries and not add and not remove:
         raise ValueError("name an image to search for, or --add or --remove something")
+    from iaa.gallery.classifier import open_classifier
+    from iaa.gallery.results import printable, read_queries
+    from iaa.inference import load
+
     model = load(run, device=device)
-    chosen = _open(model, gallery, add=add, remove=remove)
+    opened = _open(model, gallery, add=add, remove=remove)
     if not queries:
-        print(f"{chosen.file}: {_size(len(chosen), len(chosen.classes))}")
+        print(f"{printable(opened.name)}: {_size(len(opened), len(opened.classes))}")
         return 0
     with _progress("queries") as on_progress:
         done = 0
 
-        def tick(images: int) -> None:
+        def on_batch(images: int) -> None:
             nonlocal done
             done += images
             on_progress(done, 0)
 
-        questions = ask(model, map(Path, queries), on_batch=tick)
-    naming = None
+        embedded = read_queries(model, map(Path, queries), on_batch=on_batch)
+    classifier = None
     if classes:
-        own = chosen if gallery is None else _own(model)
-        naming = open_naming(chosen, how=how, own=own)
-    searched = None if index == "exact" else Index(chosen.data.z, kind=index)
-    out: dict[str, Any] = {"run": str(run), "gallery": chosen.describe(), "index": {"kind": index}}
-    if searched is not None and len(searched) > 1:
-        out["index"]["recall_at_10"] = searched.recall()
-    out["naming"] = None if naming is None else describe_naming(naming)
-    out["queries"] = answer(chosen, questions, top=top, naming=naming, index=searched)
-    out["unreadable"] = [{"query": name, "reason": why} for name, why in questions.unreadable.items()]
+        own = opened if gallery is None else _own(model)
+        classifier = open_classifier(opened, how=how, own=own)
+    output = _search(opened, embedded, top, classifier, index) | {"run": str(run)}
     if html is not None:
         from iaa.gallery.results_page import write_page
 
         with _progress("page"):
-            write_page(html, chosen, out["queries"], title=_title(out), about=_about(out))
-    print(jsonlib.dumps(out, indent=1)) if json else _show(out)
-    return _end(questions, html)
+            write_page(html, opened, output["queries"], title=_title(output), about=_summary(output))
+    print(jsonlib.dumps(output, indent=1)) if json else _print(output)
+    return _exit_code(embedded, html)
 
 
-def _open(model: Model, spec: str | None, **changes: tuple[str, ...]) -> Gallery:
+def _search(
+    gallery: "Gallery", queries: "Queries", top: int, classifier: "GalleryClassifier | None", kind: str
+) -> dict[str, Any]:
+    """All that is printed, written as JSON and shown on the page."""
+    from iaa.gallery.results import answer, describe_classifier
+    from iaa.retrieval.index import Index
+
+    index = None if kind == "exact" else Index(gallery.data.z, kind=kind)
+    about: dict[str, Any] = {"kind": kind} if index is not None else gallery.snapshot.index()
+    if index is not None and len(index) > 1:
+        about["recall_at_10"] = index.recall()
+    return {
+        "gallery": gallery.describe(),
+        "index": about,
+        "classifier": None if classifier is None else describe_classifier(classifier),
+        "queries": answer(gallery, queries, top=top, classifier=classifier, index=index),
+        "unreadable": [{"query": name, "reason": reason} for name, reason in queries.unreadable.items()],
+    }
+
+
+def _open(model: "Model", spec: str | None, **changes: tuple[str, ...]) -> "Gallery":
+    from iaa.gallery.gallery import Gallery
+    from iaa.gallery.results import printable
+
     with _progress("gallery") as on_progress:
-        found = Gallery.open(model, spec, on_progress=on_progress, **changes)
-    for note in found.notes:
-        print(f"note: {note}", file=sys.stderr)
-    for name, reason in found.left_out.items():
-        print(f"left out of the gallery: {name}: {reason}", file=sys.stderr)
-    return found
+        gallery = Gallery.open(model, spec, on_progress=on_progress, **changes)
+    for note in gallery.notes:
+        print(f"note: {printable(note)}", file=sys.stderr)
+    for name, reason in gallery.left_out.items():
+        print(f"left out of the gallery: {printable(name)}: {reason}", file=sys.stderr)
+    return gallery
 
 
-def _own(model: Model) -> Gallery | None:
-    """The run's own images, whose classes lend covariance and teach the threshold."""
+def _own(model: "Model") -> "Gallery | None":
+    """The run's own images, whose classes lend covariance and from which the threshold is learned."""
+    from iaa.gallery.results import printable
+
     try:
         return _open(model, None)
     except (OSError, ValueError, ImportError) as error:
-        print(f"note: the run's own images are not here to learn from: {error}", file=sys.stderr)
+        print(f"note: the run's own images are not available: {printable(str(error))}", file=sys.stderr)
         return None
 
 
-def _end(questions: Questions, html: Path | None) -> int:
-    for name, reason in questions.unreadable.items():
-        print(f"cannot read image {name}: {reason}", file=sys.stderr)
+def _exit_code(queries: "Queries", html: Path | None) -> int:
+    from iaa.gallery.results import printable
+
+    for name, reason in queries.unreadable.items():
+        print(f"cannot read {printable(name)}: {reason}", file=sys.stderr)
     if html is not None:
         print(f"wrote {html}", file=sys.stderr)
-    return 1 if questions.unreadable else 0
+    return 1 if queries.unreadable else 0
 
 
-def _title(out: dict[str, Any]) -> str:
-    asked = out["queries"]
-    return Path(asked[0]["query"]).name if len(asked) == 1 else f"{len(asked):,} queries"
+def _title(output: dict[str, Any]) -> str:
+    queries = output["queries"]
+    return Path(queries[0]["query"]).name if len(queries) == 1 else f"{len(queries):,} queries"
 
 
 def _size(images: int, classes: int) -> str:
-    several = "s" if images != 1 else ""
-    return f"{images:,} image{several} of {classes:,} class{'es' if classes != 1 else ''}"
+    plural = "s" if images != 1 else ""
+    return f"{images:,} image{plural} of {classes:,} class{'es' if classes != 1 else ''}"
 
 
-def _about(out: dict[str, Any]) -> str:
-    """What was searched, how, and what is meant by unknown, in words."""
-    gallery, index, naming = out["gallery"], out["index"], out["naming"]
-    words = f"{_size(gallery['images'], gallery['classes'])}, cosine similarity"
+def _summary(output: dict[str, Any]) -> str:
+    """What was searched, how, and what counts as unknown, in a sentence."""
+    gallery, index, classifier = output["gallery"], output["index"], output["classifier"]
+    text = f"{_size(gallery['images'], gallery['classes'])}, cosine similarity"
     if "recall_at_10" in index:
-        words += f"; {index['kind']} finds {100 * index['recall_at_10']:.1f} % of the true ten nearest"
-    if naming is not None and naming["threshold"] is not None:
-        least = naming["threshold"]
-        words += (
-            "; classes by how far they lie above (+) or below (-) what counts as known, learnt on "
-            f"{naming['learnt_on']}, where that keeps {100 * least['known_kept']:.0f} % of the known and "
-            f"catches {100 * least['unknown_caught']:.0f} % of the unknown"
+        text += f"; {index['kind']} finds {100 * index['recall_at_10']:.1f} % of the true ten nearest"
+    if classifier is not None and classifier["threshold"] is not None:
+        threshold = classifier["threshold"]
+        text += (
+            "; classes by how far they lie above (+) or below (-) the threshold for known, learned from "
+            f"{classifier['learned_from']}, where it keeps {100 * threshold['known_kept']:.0f} % of the "
+            f"known and rejects {100 * threshold['unknown_caught']:.0f} % of the unknown"
         )
-    elif naming is not None:
-        words += f"; no threshold for unknown: {naming['learnt_on']}"
-    return words
+    elif classifier is not None:
+        text += f"; no threshold for unknown: {classifier['learned_from']}"
+    return text
 
 
-def _show(out: dict[str, Any]) -> None:
+def _print(output: dict[str, Any]) -> None:
     console = Console(width=None if sys.stdout.isatty() else 140)
-    answers = out["queries"]
-    several, base = len(answers) > 1, _base([hit["path"] for one in answers for hit in one["hits"]])
-    columns = (["query"] if several else []) + ["#", "similarity", "label", "path"]
-    table = Table(title=escape(_title(out)), title_justify="left")
-    for name in columns:
-        table.add_column(
-            name,
-            justify="right" if name in ("#", "similarity") else "left",
-            overflow="fold",
-            no_wrap=name in ("#", "similarity"),
-        )
-    for one in answers:
-        for hit in one["hits"]:
-            first = [escape(Path(one["query"]).name) if hit["rank"] == 1 else ""] if several else []
-            cells = [
-                f"{hit['rank']}",
-                f"{hit['similarity']:.3f}",
-                escape(hit["label"]),
-                escape(os.path.relpath(hit["path"], base) if base else hit["path"]),
-            ]
-            table.add_row(*first, *cells, end_section=several and hit is one["hits"][-1])
-    if answers:
-        console.print(table)
-        for one in answers:
-            if "classes" in one:
-                console.print(_verdict(one, several), highlight=False, soft_wrap=True)
-        words = _about(out) + (f"; paths below {base}" if base else "")
-        console.print(words, style="dim", highlight=False, soft_wrap=True)
+    answers = output["queries"]
+    if not answers:
+        return
+    several = len(answers) > 1
+    folder = _common_folder([hit["path"] for answer in answers for hit in answer["hits"]])
+    console.print(_table(output, folder))
+    for entry in answers:
+        if "classes" in entry:
+            console.print(_verdict(entry, several), highlight=False, soft_wrap=True)
+    text = escape(_summary(output)) + (f"; paths below {_cell(folder)}" if folder else "")
+    console.print(text, style="dim", highlight=False, soft_wrap=True)
 
 
-def _verdict(one: dict[str, Any], several: bool) -> str:
-    named = ", ".join(f"{escape(c['label'])} ({c['shown']})" for c in one["classes"])
-    if one["in_gallery"]:
-        named += "; it is in the gallery itself"
-    elif one["hits"] and one["hits"][0]["similarity"] > SAME:
-        named += f"; the gallery holds the same image as {escape(one['hits'][0]['label'])}"
-    verdict = (
-        f"[yellow]unknown[/]; nearest classes: {named}" if one["known"] is False else f"likeliest: {named}"
-    )
-    return f"{escape(Path(one['query']).name)}: {verdict}" if several else verdict
+def _table(output: dict[str, Any], folder: str) -> Table:
+    """A row per hit, with paths relative to ``folder``."""
+    several = len(output["queries"]) > 1
+    table = Table(title=_cell(_title(output)), title_justify="left")
+    for name in (["query"] if several else []) + ["#", "similarity", "label", "path"]:
+        number = name in ("#", "similarity")
+        table.add_column(name, justify="right" if number else "left", overflow="fold", no_wrap=number)
+    for entry in output["queries"]:
+        for hit in entry["hits"]:
+            query = [_cell(Path(entry["query"]).name) if hit["rank"] == 1 else ""] if several else []
+            path = os.path.relpath(hit["path"], folder) if folder else hit["path"]
+            cells = [str(hit["rank"]), f"{hit['similarity']:.3f}", _cell(hit["label"]), _cell(path)]
+            table.add_row(*query, *cells, end_section=several and hit is entry["hits"][-1])
+    return table
 
 
-def _base(paths: list[str]) -> str:
-    """The folder that all paths share, so that a table need not repeat it; nothing where there is none."""
+def _verdict(entry: dict[str, Any], several: bool) -> str:
+    classes = ", ".join(f"{_cell(c['label'])} ({c['shown']})" for c in entry["classes"])
+    if entry["in_gallery"]:
+        classes += "; it is in the gallery itself"
+    elif entry["hits"] and entry["hits"][0]["similarity"] > SAME:
+        classes += f"; the gallery holds the same image as {_cell(entry['hits'][0]['label'])}"
+    unknown = entry["known"] is False
+    verdict = f"[yellow]unknown[/]; nearest classes: {classes}" if unknown else f"likeliest: {classes}"
+    return f"{_cell(Path(entry['query']).name)}: {verdict}" if several else verdict
+
+
+def _cell(text: str) -> str:
+    """A name for the terminal: neither markup nor control characters take effect."""
+    from iaa.gallery.results import printable
+
+    return escape(printable(text))
+
+
+def _common_folder(paths: list[str]) -> str:
+    """The folder that all paths share, which a table need not repeat; empty if there is none."""
     folders = {os.path.dirname(path) for path in paths}
     if not folders or not all(map(os.path.isabs, folders)):
         return ""
-    shared = os.path.commonpath(folders)
-    shared = os.path.dirname(shared) if len(folders) == 1 else shared
-    return "" if os.path.dirname(shared) == shared else shared
+    common = os.path.commonpath(folders)
+    common = os.path.dirname(common) if len(folders) == 1 else common
+    return "" if os.path.dirname(common) == common else common
 
 
 @contextmanager
 def _progress(name: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar with the time left on stderr, silent where that is no terminal."""
+    """A bar with the time left on stderr, shown on a terminal only."""
     console = Console(stderr=True)
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:

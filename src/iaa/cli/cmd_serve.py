@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from iaa.errors import need
-from iaa.training.memory import keep_freed_memory
+from iaa.memory import keep_freed_memory
 
 if TYPE_CHECKING:
     from iaa.gallery.gallery import Gallery

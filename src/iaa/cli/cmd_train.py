@@ -1,12 +1,11 @@
 """``iaa train``: from images to a measured model."""
 
-import json
 import logging
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from rich.console import Console
@@ -14,8 +13,11 @@ from rich.table import Table
 
 from iaa.analysis.regression import regression_note, untrained_rows
 from iaa.cli.config_options import parse
-from iaa.config import Config, load_config
+from iaa.config import Config
 from iaa.presets import paper_row, start
+
+if TYPE_CHECKING:
+    from iaa.runs import Run
 
 HELP = """Train an embedding model on images, measure it on classes it has not seen, and leave everything
 in a run directory. The first argument is a preset, a config.json or a run; any field can be changed, by its
@@ -41,54 +43,53 @@ def run(arguments: Sequence[str]) -> int:
     """Parse ``[PRESET] [--field value …]`` and train."""
     options = parse(Options, arguments, prog="iaa train", description=HELP)
     config, resume = options.config, options.resume
-    from iaa.training.memory import keep_freed_memory
+    from iaa.memory import keep_freed_memory
+    from iaa.runs import Run
 
     keep_freed_memory()
     log_to_stderr(options.quiet)
     if resume is not None and config != start(arguments)[0]:
         raise ValueError("--resume takes its configuration from the run: leave the other options out")
     if options.dry_run:
-        from iaa.training.dry_run import rehearse
+        from iaa.training.dry_run import dry_run as estimate
 
-        return _show_facts(rehearse(config if resume is None else load_config(resume)))
-    if resume is not None and (resume / "metrics.json").is_file():  # the last thing a run writes
-        show(resume)
+        return _show_facts(estimate(config if resume is None else Run(resume).config))
+    if resume is not None and Run(resume).finished:
+        show(Run(resume))
         print("this run is finished: nothing was left to do")
         return 0
     from iaa.train import train
     from iaa.training import distributed
 
-    folder = train(None if resume else config, resume=resume, quiet=options.quiet)
+    run = train(None if resume else config, resume=resume, quiet=options.quiet)
     if distributed.leads():
-        print(folder, flush=True) if options.quiet else show(folder)
+        print(run.path, flush=True) if options.quiet else show(run)
         if options.report:
-            _report(folder, options.quiet)
+            _report(run, options.quiet)
     return 0
 
 
-def _report(folder: Path, quiet: bool) -> None:
+def _report(run: "Run", quiet: bool) -> None:
     """The page of a finished run; whatever happens here, the run is done."""
     try:
-        from iaa.report.write import write_report
-
-        message = str(write_report([folder], folder / "report.html", quiet=True)[0])
+        message = str(run.report(quiet=True))
     except ImportError as error:
         message = f"no report.html: {error}"
     except KeyboardInterrupt:
-        message = f"no report.html, stopped; `iaa report {folder}` makes it"
+        message = f"no report.html, stopped; `iaa report {run.path}` makes it"
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        message = f"no report.html: {reason}; `iaa report {folder}` tries again"
+        message = f"no report.html: {reason}; `iaa report {run.path}` tries again"
     if not quiet:
         print(message)
 
 
-def show(folder: Path) -> None:
+def show(run: "Run") -> None:
     """The table at the end of a run, a warning if training made search worse, and where everything is."""
-    metrics = json.loads((folder / "metrics.json").read_text())
+    metrics = run.metrics
     console = _console()
     tests = list(metrics["test"])
-    paper = paper_row(load_config(folder))
+    paper = paper_row(run.config)
     for test in tests:
         unseen = "test classes" if metrics["train"].get("tested_as_well") else "unseen classes"
         title = f"{unseen}, percent" + (f" ({test})" if len(tests) > 1 else "")
@@ -105,7 +106,7 @@ def show(folder: Path) -> None:
     if paper and paper.departures:
         console.print(f"not the paper's recipe: {', '.join(paper.departures)}", highlight=False, markup=False)
     minutes = metrics["training_seconds"] / 60
-    summary = f"epoch {metrics['epoch'] + 1}, {minutes:.1f} minutes of training\n{folder}"
+    summary = f"epoch {metrics['epoch'] + 1}, {minutes:.1f} minutes of training\n{run.path}"
     console.print(summary, highlight=False, markup=False, soft_wrap=True)  # a path must not be wrapped
 
 

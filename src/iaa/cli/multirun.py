@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import re
 import signal
 import threading
 import time
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 
 from iaa.cli.cmd_train import log_to_stderr
 from iaa.cli.config_options import full_name, option_names
-from iaa.config import Config, load_config
+from iaa.config import Config
 from iaa.presets import departures
 
 
@@ -84,6 +85,8 @@ def train_arms(
 
     Trains seed by seed, so that early results can be paired. Other runs in the way are refused at once.
     """
+    from iaa.runs import Run
+
     if jobs < 1:
         raise ValueError(f"jobs must be at least 1, got {jobs}")
     first = next(iter(configs)), seeds[0]
@@ -91,7 +94,7 @@ def train_arms(
     folders: dict[str, dict[int, Path]] = {arm: dict.fromkeys(seeds, home) for arm in configs}
     missing = []
     for run in plan:
-        if run.folder is not None and (run.folder / "metrics.json").is_file():  # the last thing a run writes
+        if run.folder is not None and Run(run.folder).finished:
             folders[run.arm][run.seed] = run.folder
         else:
             missing.append(run)
@@ -153,14 +156,16 @@ def _stop_with_command() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _train(run: PlannedRun, quiet: bool) -> Path:
+def _train(planned: PlannedRun, quiet: bool) -> Path:
+    from iaa.memory import keep_freed_memory
     from iaa.train import train
-    from iaa.training.memory import keep_freed_memory
 
     keep_freed_memory()
     log_to_stderr(quiet=True)
     try:
-        return train(resume=run.folder, quiet=quiet) if run.folder else train(run.config, quiet=quiet)
+        folder = planned.folder
+        run = train(resume=folder, quiet=quiet) if folder else train(planned.config, quiet=quiet)
+        return run.path
     finally:
         command = multiprocessing.parent_process()
         if command is not None and not command.is_alive():
@@ -176,9 +181,12 @@ def _planned(home: Path, config: Config, arm: str, seed: int, first: tuple[str, 
 
 def _existing(home: Path, config: Config) -> Path | None:
     """The run of this arm and seed, finished or not, if there is one."""
-    for folder in sorted(home.glob(f"{config.run.name}-*")):
-        if (folder / "config.json").is_file():
-            old = load_config(folder)
+    from iaa.runs import Run
+
+    name = str(config.run.name)
+    for run in Run.list(home):
+        if run.name == name or re.fullmatch(re.escape(name) + r"-\d+", run.name):
+            old, folder = run.config, run.path
             # which run measures the untrained rows depends on which was asked for first
             same = replace(old.run, out=str(home), untrained=config.run.untrained)
             differences = departures(config, replace(old, run=same), free=())
@@ -192,14 +200,11 @@ def _existing(home: Path, config: Config) -> Path | None:
 
 def read_outcomes(folders: Mapping[str, Mapping[int, Path]]) -> RunOutcomes:
     """Read the metrics and surroundings of finished runs, by arm and seed."""
-    surroundings = [
-        json.loads((folder / "surroundings.json").read_text())
-        for runs in folders.values()
-        for folder in runs.values()
-    ]
+    from iaa.runs import Run
+
+    surroundings = [Run(folder).surroundings for runs in folders.values() for folder in runs.values()]
     metrics = {
-        arm: {seed: json.loads((folder / "metrics.json").read_text()) for seed, folder in runs.items()}
-        for arm, runs in folders.items()
+        arm: {seed: Run(folder).metrics for seed, folder in runs.items()} for arm, runs in folders.items()
     }
     tables = [run["table"] for runs in metrics.values() for run in runs.values()]
     untrained = [

@@ -38,7 +38,7 @@ def open_network(name: str, options: dict[str, Any]) -> "tuple[Embedder, str, st
 
 def _of_run(folder: Path, options: dict[str, Any]) -> "tuple[Embedder, str, str]":
     from iaa.inference import load
-    from iaa.training.finalize import MODEL
+    from iaa.runs import MODEL
 
     for option, value in UNTOUCHED.items():
         if options[option] != value:

@@ -33,6 +33,8 @@ class Dataset:
     ks: tuple[int, ...] = (1, 2, 4, 8)
     boxes: npt.NDArray[np.float64] | None = None
     """Left, top, right, bottom in pixels per image (NaN: the whole image), where the table gives them."""
+    rows: Ids | None = None
+    """Row numbers in the file of precomputed vectors; None for images."""
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -40,8 +42,10 @@ class Dataset:
     def take(self, rows: npt.ArrayLike) -> "Dataset":
         """Some rows (positions or a mask); class ids stay what they were."""
         at = np.asarray(rows)
-        kept = {key: getattr(self, key)[at] for key in ("paths", "labels", "split", "role")}
-        return replace(self, **kept, boxes=None if self.boxes is None else self.boxes[at])
+        columns = ("paths", "labels", "split", "role", "boxes", "rows")
+        values = {name: getattr(self, name) for name in columns}
+        kept: dict[str, Any] = {name: None if v is None else v[at] for name, v in values.items()}
+        return replace(self, **kept)
 
     def part(self, split: str) -> "Dataset":
         """The images of one split (``train``, ``val`` or ``test``); it may be empty."""
@@ -82,7 +86,8 @@ class Dataset:
     def with_split(self, split: Strings) -> "Dataset":
         """The same images divided anew; ids are counted anew."""
         names = np.asarray(self.class_names, dtype=object)[self.labels]
-        return make(self.name, self.paths, names, split, role=self.role, ks=self.ks, boxes=self.boxes)
+        again: dict[str, Any] = {"role": self.role, "ks": self.ks, "boxes": self.boxes, "rows": self.rows}
+        return make(self.name, self.paths, names, split, **again)
 
 
 def make(
@@ -94,6 +99,7 @@ def make(
     role: Sequence[str] | Strings | None = None,
     ks: tuple[int, ...] = (1, 2, 4, 8),
     boxes: npt.NDArray[np.float64] | None = None,
+    rows: Ids | None = None,
 ) -> Dataset:
     """A dataset from columns; labels of any type are kept as text, so that no id is rounded.
 
@@ -118,7 +124,7 @@ def make(
     roles = np.full(len(texts), "both", dtype="<U7") if role is None else np.asarray(role, dtype="<U7")
     class_names = tuple(str(names[i]) for i in order)
     return Dataset(
-        name, np.asarray(paths, dtype=object), new_id[inverse], class_names, splits, roles, ks, boxes
+        name, np.asarray(paths, dtype=object), new_id[inverse], class_names, splits, roles, ks, boxes, rows
     )
 
 

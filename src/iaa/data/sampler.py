@@ -68,8 +68,8 @@ def balanced_plan(
 class BalancedSampler(Sampler[list[int]]):
     """A batch sampler over :func:`balanced_plan`; every rank takes its own batches of the one common plan.
 
-    Workers fetch ahead, so only the training loop knows how far it is: give ``state_dict`` the number of
-    batches done, and ``load_state_dict`` goes on behind them.
+    Workers fetch ahead, so only the training loop knows how far it is: ``set_epoch(epoch, start=done)``
+    continues after the batches that are done.
     """
 
     def __init__(
@@ -107,16 +107,6 @@ class BalancedSampler(Sampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         for batch in self.places():
             yield self.plan[batch].tolist()
-
-    def state_dict(self, done: int = 0) -> dict[str, Any]:
-        """Where the run stands: ``done`` batches of this epoch, counted from its beginning."""
-        return {"epoch": self.epoch, "done": done, "fingerprint": self.fingerprint}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on in the middle of an epoch; the labels and options must be those of the saved run."""
-        if state["fingerprint"] != self.fingerprint:
-            raise ValueError("the saved run sampled other labels, or with other options, seed or world size")
-        self.set_epoch(int(state["epoch"]), start=int(state["done"]))
 
     @property
     def fingerprint(self) -> str:

@@ -1,1 +1,1 @@
-"""A trained run for others to use: one ONNX file that embeds alone, or weights with a model card."""
+"""Export a trained run: an ONNX file that embeds on its own, or weights with a model card."""

@@ -1,107 +1,46 @@
-"""Weights, configuration and model card in one folder that can be given away."""
+"""Weights, configuration and model card in one folder to publish."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from iaa.config import Config
 from iaa.export.model_card import card, public_data
 from iaa.export.onnx_graph import Exportable
-from iaa.retrieval.embeddings import Embeddings, replace_file, write_tensors
+from iaa.files import write_json, write_tensors, write_text
 from iaa.retrieval.evaluation import evaluate
+from iaa.runs import CONFIG, GALLERIES, METRICS, MODEL, Run
 
-FILES = ("model.safetensors", "config.json", "preprocessing.json", "metrics.json", "README.md")
-KEPT = "galleries"
-"""What `iaa search` keeps in the folder, beside them."""
+PREPROCESSING, CARD = "preprocessing.json", "README.md"
+FILES = (MODEL, CONFIG, PREPROCESSING, METRICS, CARD)
 
 
-def write_bundle(config: Config, what: Exportable, run: Path, out: Path) -> list[Path]:
-    """Write ``FILES`` into the folder ``out``; paths of this machine stay behind."""
+def write_bundle(run: Run, what: Exportable, out: Path) -> list[Path]:
+    """Write ``FILES`` into the folder ``out``, without paths of this machine."""
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out must name a folder for safetensors, got the file {out}")
-    known = (*FILES, KEPT)
-    strangers = sorted(file.name for file in out.iterdir() if file.name not in known) if out.exists() else []
-    if strangers:
-        raise ValueError(f"{out} holds other files ({strangers[0]}): name a new folder with --out")
-    metrics = read_metrics(run)
-    surroundings = read_json(run / "surroundings.json")
-    summaries = _summaries(run, metrics)
+    known = (*FILES, GALLERIES)  # `iaa search` keeps galleries there
+    others = sorted(file.name for file in out.iterdir() if file.name not in known) if out.exists() else []
+    if others:
+        raise ValueError(f"{out} holds other files ({others[0]}): name a new folder with --out")
+    config, metrics, surroundings = run.config, run.metrics, run.surroundings
+    summaries = _summaries(run)
     shared = replace(config, data=public_data(config.data), root=None)
     shared = replace(
         shared, network=replace(config.network, weights=None), run=replace(config.run, out="runs")
     )
-    tensors = {key: value.detach().cpu().contiguous() for key, value in what.network.state_dict().items()}
-    write_tensors(out / "model.safetensors", tensors, {"format": "pt"})
     text = card(shared, what, name=run.name, metrics=metrics, summaries=summaries, surroundings=surroundings)
-    texts = {
-        "config.json": shared.to_json(),
-        "preprocessing.json": _json(what.input_of_network()),
-        "metrics.json": _json(metrics | {"intervals": summaries}),
-        "README.md": text,
-    }
-    for name, content in texts.items():
-        replace_file(out / name, lambda path, content=content: _write(path, content))  # type: ignore[misc]
+    write_tensors(out / MODEL, what.network.state_dict(), {"format": "pt"})
+    write_text(out / CONFIG, shared.to_json())
+    write_json(out / PREPROCESSING, what.input_of_network())
+    write_json(out / METRICS, metrics | {"intervals": summaries})
+    write_text(out / CARD, text)
     return [out / name for name in FILES]
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A file of the run directory; a run that was not finished has none."""
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"{path} is missing: the run is not finished (iaa train --resume {path.parent})"
-        )
-    try:
-        content = json.loads(path.read_text())
-    except ValueError as error:
-        raise ValueError(f"{path} is no JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} must hold an object, got {type(content).__name__}")
-    return content
-
-
-def read_metrics(run: Path) -> dict[str, Any]:
-    """The run's ``metrics.json``, which must hold all that a card tells."""
-    file = run / "metrics.json"
-    metrics = read_json(file)
-    number = (int, float)
-    wanted: dict[str, Any] = {
-        "test": dict,
-        "train": dict,
-        "table": dict,
-        "epoch": int,
-        "training_seconds": number,
-        "select": str,
-    }
-    for name, kind in wanted.items():
-        if not isinstance(metrics.get(name), kind):
-            raise ValueError(f"{file} is damaged: {name!r} is missing or not what a finished run writes")
-    for name in ("samples", "classes"):
-        if not isinstance(metrics["train"].get(name), int):
-            raise ValueError(f"{file} is damaged: {name!r} of 'train' is missing or no whole number")
-    for part, scores in metrics["test"].items():
-        rows = [scores, *(row.get(part) for row in metrics["table"].values() if isinstance(row, dict))]
-        same = len(rows) == 1 + len(metrics["table"]) and isinstance(scores, dict)
-        if not same or not all(isinstance(row, dict) and row.keys() >= scores.keys() for row in rows):
-            raise ValueError(
-                f"{file} is damaged: 'table' must hold the scores that 'test' holds for {part!r}"
-            )
-    return metrics
-
-
-def _summaries(run: Path, metrics: dict[str, Any]) -> dict[str, Any]:
-    """Intervals of every test part, from the embeddings the run has kept."""
-    found = {}
-    for part, scores in metrics["test"].items():
-        file = run / ("embeddings.safetensors" if part == "test" else f"embeddings-{part}.safetensors")
+def _summaries(run: Run) -> dict[str, Any]:
+    """Intervals of every test set, from the embeddings in the run."""
+    summaries = {}
+    for part, scores in run.metrics["test"].items():
         ks = tuple(int(name.removeprefix("R@")) for name in scores if name.startswith("R@"))
-        found[part] = evaluate(Embeddings.load(file), ks=ks).summary()
-    return found
-
-
-def _json(content: dict[str, Any]) -> str:
-    return json.dumps(content, indent=2) + "\n"
-
-
-def _write(path: Path, content: str) -> None:
-    path.write_text(content)
+        summaries[part] = evaluate(run.embeddings(part), ks=ks).summary()
+    return summaries

@@ -1,45 +1,42 @@
-"""From a finished run to what can be given away: an ONNX file that was checked, or a folder with a card."""
+"""Export a finished run: an ONNX file that was checked, or a folder with weights and a model card."""
 
 from pathlib import Path
 from typing import Any
 
 from iaa import __version__
-from iaa.config import Config, network_name
-from iaa.export.bundle import read_metrics, write_bundle
+from iaa.config import Config
+from iaa.data.image_ref import image_path
+from iaa.export.bundle import write_bundle
 from iaa.export.model_card import public_data
 from iaa.export.onnx_check import Agreement, agreement, samples
 from iaa.export.onnx_graph import Exportable, write_graph
-from iaa.gallery.gallery_items import image, own_images
+from iaa.files import replacing
+from iaa.gallery.listing import own_images
 from iaa.inference import Model
-from iaa.retrieval.embeddings import replace_file
+from iaa.runs import Run
 
 
 def export_onnx(model: Model, target: Path, *, vectors: bool = False) -> Agreement:
-    """Write the file beside its place, compare it with the network, and only then put it there.
+    """Write a temporary file, compare it with the network, and only then move it to ``target``.
 
-    ``vectors``: of a head trained on vectors the head alone, even if the network before it is known.
+    ``vectors`` exports only the head of a run on vectors, even if the network before it is available.
     """
     if model.config is None:
         raise ValueError(f"{model.path} is an embeddings file: export takes a run directory")
     what = _exportable(model, vectors=vectors)
     about = _about(model, model.config)
     inputs, real = samples(what, _own_images(model.config))
-    found: list[Agreement] = []
-
-    def write(path: Path) -> None:
-        write_graph(what, path, about=about)
-        found.append(agreement(path, what, inputs, real))
-
-    replace_file(target, write)
-    return found[0]
+    with replacing(target) as temporary:
+        write_graph(what, temporary, about=about)
+        return agreement(temporary, what, inputs, real)
 
 
 def export_safetensors(model: Model, out: Path) -> list[Path]:
-    """What was trained (the network, or the head alone), its configuration and its card."""
+    """Write what was trained (the network, or only the head), its configuration and its card."""
     if model.config is None:
         raise ValueError(f"{model.path} is an embeddings file: export takes a run directory")
     what = _exportable(model, vectors=model.head is not None)
-    return write_bundle(model.config, what, model.path, out)
+    return write_bundle(Run(model.path), what, out)
 
 
 def _exportable(model: Model, *, vectors: bool) -> Exportable:
@@ -53,19 +50,20 @@ def _exportable(model: Model, *, vectors: bool) -> Exportable:
 def _own_images(config: Config) -> list[str]:
     """Paths of the run's data, as far as they can still be listed."""
     try:
-        return [image(name).path for name in own_images(config).ids]
+        return [path for path in map(image_path, own_images(config).ids) if path is not None]
     except (OSError, ValueError, ImportError):  # the data have moved: random inputs will do
         return []
 
 
 def _about(model: Model, config: Config) -> dict[str, Any]:
+    run = Run(model.path)
     return {
-        "run": model.path.resolve().name,
+        "run": run.name,
         "data": public_data(config.data),
-        "model": network_name(config),
+        "model": config.network_name,
         "loss": config.loss,
         "dim": model.dim,
         "similarity": "cosine",
-        "test": read_metrics(model.path)["test"],
+        "test": run.metrics["test"],
         "iaa": __version__,
     }

@@ -1,4 +1,4 @@
-"""The model card: what the model is for, what it was trained on, how good it is, how to load it."""
+"""The model card: purpose, training data, recipe, scores, and how to load the model."""
 
 import json
 from collections.abc import Mapping
@@ -48,13 +48,13 @@ def card(
 
 
 def public_data(data: str) -> str:
-    """The name of the data without the folders of the machine it lay on."""
-    kind, colon, place = data.partition(":")
-    return f"{kind}:{Path(place).name}" if colon else data
+    """The name of the data without the folders of this machine."""
+    kind, colon, path = data.partition(":")
+    return f"{kind}:{Path(path).name}" if colon else data
 
 
 def _header(config: Config) -> str:
-    kind = "feature-extraction" if config.data.startswith("embeddings:") else "image-feature-extraction"
+    kind = "image-feature-extraction" if config.vectors_file is None else "feature-extraction"
     tags = "\n".join(f"- {tag}" for tag in ("metric-learning", "image-retrieval", "safetensors", "iaa"))
     return f"---\nlibrary_name: iaa\npipeline_tag: {kind}\ntags:\n{tags}\n---"
 
@@ -63,14 +63,14 @@ def _data(config: Config, metrics: Mapping[str, Any]) -> str:
     train = metrics["train"]
     split = config.split
     size = f"{train['samples']:,} samples of {train['classes']:,} classes"
-    words = [f"`{public_data(config.data)}`: trained on {size}"]
+    facts = [f"`{public_data(config.data)}`: trained on {size}"]
     if split.per_class is not None:
-        words.append(f"at most {split.per_class} of each")
+        facts.append(f"at most {split.per_class} of each")
     if split.val_classes:
-        words.append(f"{split.val_classes:.0%} of the training classes held out to choose the epoch by")
+        facts.append(f"{split.val_classes:.0%} of the training classes held out to choose the epoch")
     shared = train.get("tested_as_well")
     some = f"{shared:,} of the test classes below were trained on as well."
-    return f"{', '.join(words)}. {some if shared else 'The test classes below share none with training.'}"
+    return f"{', '.join(facts)}. {some if shared else 'The test classes below share none with training.'}"
 
 
 def _recipe(config: Config, metrics: Mapping[str, Any], surroundings: Mapping[str, Any]) -> str:
@@ -78,13 +78,13 @@ def _recipe(config: Config, metrics: Mapping[str, Any], surroundings: Mapping[st
     method = (
         "none (baseline)"
         if not augment.copies
-        else f"IAA: {augment.copies} synthetics a sample, strength {augment.strength:g}, "
+        else f"IAA: {augment.copies} synthetics per sample, strength {augment.strength:g}, "
         f"{augment.covariance} covariance, neighbour correction {'on' if augment.correction else 'off'}"
     )
     versions = surroundings.get("versions", {})
     optimizer = config.optimizer
     rows = {
-        "network": config.model if not config.data.startswith("embeddings:") else "head on vectors",
+        "network": config.network_name,
         "loss": " ".join([config.loss, *(f"{key}={value:g}" for key, value in config.loss_options.items())]),
         "augmentation": method,
         "batch": f"{config.batch.classes} classes, {config.batch.per_class} of each",
@@ -107,17 +107,17 @@ def _numbers(metrics: Mapping[str, Any], summaries: Summaries) -> str:
     ]
     for part, summary in summaries.items():
         lines = [f"| {part} | value | over queries | over classes |", "|---|---:|---:|---:|"]
-        for metric, found in summary.items():
+        for metric, values in summary.items():
             spans = [
-                f"{low:.1f} – {high:.1f}" for low, high in (found["over_queries"], found["over_classes"])
+                f"{low:.1f} – {high:.1f}" for low, high in (values["over_queries"], values["over_classes"])
             ]
-            lines.append(f"| {metric} | {found['value']:.1f} | {spans[0]} | {spans[1]} |")
+            lines.append(f"| {metric} | {values['value']:.1f} | {spans[0]} | {spans[1]} |")
         text.append("\n".join(lines))
     table = metrics["table"]
     if len(table) > 1:
         part = next(iter(metrics["test"]))
         names = list(metrics["test"][part])
-        lines = [f"| beside it ({part}) | " + " | ".join(names) + " |", "|---|" + "---:|" * len(names)]
+        lines = [f"| compared with ({part}) | " + " | ".join(names) + " |", "|---|" + "---:|" * len(names)]
         for row, scores in table.items():
             lines.append(f"| {row} | " + " | ".join(f"{scores[part][name]:.1f}" for name in names) + " |")
         text.append("\n".join(lines))
@@ -127,7 +127,7 @@ def _numbers(metrics: Mapping[str, Any], summaries: Summaries) -> str:
 def _load(what: Exportable) -> str:
     inputs = "vectors" if what.preprocessing is None else '["photo.jpg"]'
     code = f'import iaa\n\nmodel = iaa.load("FOLDER")  # the folder of this file\nz = model.embed({inputs})'
-    note = "`model.safetensors` holds the weights alone and runs no code when it is read."
+    note = "`model.safetensors` holds only weights; reading it runs no code."
     return f"```python\n{code}\n```\n\n{note}"
 
 

@@ -1,4 +1,4 @@
-"""Does an exported file say what the network says? Asked of real images, in batches of several sizes."""
+"""Compare an exported file with its network on real images, in batches of several sizes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from iaa.export.onnx_graph import Exportable
 
 BATCHES = (1, 3, 8)
 TOLERANCE = 1e-4
-"""Most that two embeddings may differ, as a share of their length; another order of sums gives 1e-6."""
+"""Largest difference allowed between two embeddings, relative to their norm; rounding gives 1e-6."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far onnxruntime and PyTorch are apart on the same inputs."""
+    """How much onnxruntime and PyTorch differ on the same inputs."""
 
     difference: float
     """The largest of any number of any embedding."""
@@ -61,7 +61,7 @@ def samples(what: Exportable, paths: Sequence[str] = ()) -> tuple[Tensor, int]:
 
 
 def agreement(file: Path, what: Exportable, inputs: Tensor, real: int) -> Agreement:
-    """Run the file with onnxruntime and the network with PyTorch; refuse a file that says anything else."""
+    """Run the file with onnxruntime and the network with PyTorch; refuse a file that differs."""
     session = open_session(file)
     batches = [inputs[:size] for size in BATCHES]
     pairs = [(_reference(what, batch), _run(session, what, batch)) for batch in batches]
@@ -73,13 +73,13 @@ def agreement(file: Path, what: Exportable, inputs: Tensor, real: int) -> Agreem
             )
     ours, theirs = (torch.cat(column) for column in zip(*pairs, strict=True))
     apart = (ours - theirs).norm(dim=1) / ours.norm(dim=1).clamp(min=1e-12)
-    found = Agreement(float((ours - theirs).abs().max()), float(apart.max()), real, len(inputs))
-    if not found.share <= TOLERANCE:  # also where it is no number
+    result = Agreement(float((ours - theirs).abs().max()), float(apart.max()), real, len(inputs))
+    if not result.share <= TOLERANCE:  # also for NaN
         raise ValueError(
-            f"the exported file and PyTorch differ by {found.share:.1e} of an embedding's length "
+            f"the exported file and PyTorch differ by {result.share:.1e} of an embedding's length "
             f"(at most {TOLERANCE:.0e} is allowed): nothing was written"
         )
-    return found
+    return result
 
 
 def open_session(file: Path) -> Any:
@@ -92,14 +92,14 @@ def open_session(file: Path) -> Any:
 
 
 def _reference(what: Exportable, batch: Tensor) -> Tensor:
-    """What the run itself says: its own transform, then its network."""
+    """The embedding by the run's own transform and network."""
     if what.preprocessing is not None:
         batch = transform(False, **what.preprocessing).finish(batch.permute(0, 3, 1, 2))
     with torch.inference_mode():
-        found: Tensor = what.network.eval()(batch)
-    return found
+        embeddings: Tensor = what.network.eval()(batch)
+    return embeddings
 
 
 def _run(session: Any, what: Exportable, batch: Tensor) -> Tensor:
-    (found,) = session.run(["embedding"], {what.input: batch.numpy()})
-    return torch.from_numpy(found)
+    (embeddings,) = session.run(["embedding"], {what.input: batch.numpy()})
+    return torch.from_numpy(embeddings)

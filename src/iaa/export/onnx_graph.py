@@ -1,4 +1,4 @@
-"""A network as one ONNX file: pixels (or vectors) in, embeddings out, and all it takes in its metadata."""
+"""A network as one ONNX file: pixels or vectors in, embeddings out, preprocessing in its metadata."""
 
 import io
 import json
@@ -22,7 +22,7 @@ _NOISY = ("torch.onnx", "onnxscript", "onnx_ir", "torch.export")
 
 
 class FromPixels(nn.Module):
-    """Bytes as image libraries give them; normalised inside the graph, so that nobody types it again."""
+    """Takes bytes as image libraries give them; normalising is part of the graph."""
 
     mean: Tensor
     std: Tensor
@@ -81,7 +81,7 @@ class Exportable:
         }
 
     def example(self, size: int) -> Tensor:
-        """Inputs of the right shape, drawn at random but always the same."""
+        """Random inputs of the right shape, always the same."""
         generator = torch.Generator().manual_seed(0)
         if self.preprocessing is None:
             return torch.randn(size, self.features or 0, generator=generator)
@@ -90,7 +90,7 @@ class Exportable:
 
 
 def write_graph(what: Exportable, path: Path, *, about: Mapping[str, Any]) -> None:
-    """Write a network as it is used (evaluation mode, any batch) with ``about`` as JSON beside its input."""
+    """Write a network as it is used (evaluation mode, any batch) with ``about`` as JSON in its metadata."""
     for package in ("onnx", "onnxscript"):
         need(package, extra="export")
     graph = what.network
@@ -124,7 +124,7 @@ def write_graph(what: Exportable, path: Path, *, about: Mapping[str, Any]) -> No
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """The exporter prints, logs and warns about its own insides; its errors still come through."""
+    """Hide what the exporter prints, logs and warns about its internals; errors still come through."""
     levels = {name: logging.getLogger(name).level for name in _NOISY}
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")

@@ -1,51 +1,41 @@
-"""A gallery: embeddings of images and what they show, to be searched."""
+"""A gallery: embeddings of images and their classes, to be searched."""
 
 import functools
+import hashlib
 import itertools
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from iaa.gallery.gallery_items import image
+from iaa.data.image_ref import ImageRef, image_path, parse_ref
+from iaa.gallery.embedding import embed_query
+from iaa.gallery.results import Hit, SearchResults
+from iaa.gallery.store import Rows, Snapshot
 from iaa.inference import Model
-from iaa.provenance import ImageRef
 from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.index import Index
 
 
-class Hit(NamedTuple):
-    """One answer."""
-
-    row: int
-    """Its place in the gallery."""
-    similarity: float
-    """Cosine, 1 at most."""
-    label: str
-    id: str
-
-
 @dataclass(frozen=True, eq=False)
 class Gallery:
-    """What stands in a gallery's file at one moment; it never changes, ``add`` and ``remove`` give another.
+    """A gallery as it was when it was opened; it never changes: ``add`` and ``remove`` return another one."""
 
-    The file is replaced as a whole, so a reader has the old gallery or the new one, never a mixture.
-    """
-
-    data: Embeddings
-    file: Path
+    snapshot: Snapshot
+    name: str
+    """Where it is kept."""
     spec: str | None = None
     """What it was opened from; None means the run's own images."""
+    model: Model | None = None
+    """Embeds queries and new images; None if only vectors are searched for."""
     notes: tuple[str, ...] = ()
-    """What a person should know, such as that the images themselves are not here any more."""
-    left_out: dict[str, str] = field(default_factory=dict)
-    """Images that could not be read, and why."""
+    """What the user should know, for example that the images are no longer there."""
 
     @classmethod
     def open(
@@ -59,108 +49,170 @@ class Gallery:
     ) -> "Gallery":
         """The run's own images, or those of ``folder:DIR``, ``table:FILE`` or an embeddings file.
 
-        Embedded once and kept in ``RUN/galleries``; later only what is new or changed is embedded, and what
-        is gone is dropped. ``add`` brings folders or images in, ``remove`` takes classes or paths out, both
-        for good. ``on_progress`` is told how many images of how many are embedded.
+        Images are embedded once and kept in ``RUN/galleries``; later only new and changed ones are embedded,
+        and missing ones are dropped. ``add`` brings in folders or images, ``remove`` takes out classes or
+        paths, both permanently. ``on_progress`` gets the number of images embedded and the number of all.
         """
-        from iaa.gallery.gallery_store import open_gallery
+        from iaa.gallery.update import open_gallery
 
         return open_gallery(model, spec, add=add, remove=remove, on_progress=on_progress)
 
-    def add(self, model: Model, *paths: str | Path) -> "Gallery":
-        """With the images of folders (a class per sub-folder, or the folder's name) or single images."""
-        return Gallery.open(model, self.spec, add=paths)
+    @classmethod
+    def from_embeddings(cls, data: Embeddings, name: str = "embeddings") -> "Gallery":
+        """A gallery of embeddings in memory, searched with vectors."""
+        from iaa.gallery.file_store import MemorySnapshot
 
-    def remove(self, model: Model, *what: str | Path) -> "Gallery":
-        """Without these classes or paths; the images themselves stay where they are."""
-        return Gallery.open(model, self.spec, remove=what)
+        return cls(MemorySnapshot(data), name)
+
+    def add(self, *images: str | Path | Iterable[str | Path]) -> "Gallery":
+        """Add folders (a class per sub-folder, else the folder's name) or single images, permanently."""
+        return Gallery.open(self._model, self.spec, add=_flat(images))
+
+    def remove(self, *classes_or_paths: str | Path | Iterable[str | Path]) -> "Gallery":
+        """Remove classes or paths, permanently; the image files are not touched."""
+        return Gallery.open(self._model, self.spec, remove=_flat(classes_or_paths))
 
     def __len__(self) -> int:
-        return len(self.data)
+        return len(self.rows)
+
+    @property
+    def rows(self) -> Rows:
+        """Ids, classes and splits."""
+        return self.snapshot.rows
+
+    @property
+    def ids(self) -> list[str]:
+        """A reference per row: an image, or a row of an embeddings file."""
+        return self.rows.ids
+
+    @property
+    def root(self) -> str | None:
+        """The folder that relative ids lie in."""
+        return self.rows.root
 
     @property
     def dim(self) -> int:
         """Numbers of an embedding."""
-        return int(self.data.z.shape[1])
+        return self.snapshot.dim
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Images that could not be read, and why."""
+        return {} if self.rows.header is None else dict(self.rows.header.left_out)
+
+    @functools.cached_property
+    def data(self) -> Embeddings:
+        """All rows with their vectors, in memory."""
+        rows, meta = self.rows, {} if self.root is None else {"root": self.root}
+        kept = getattr(self.snapshot, "data", None)
+        if isinstance(kept, Embeddings):
+            return kept
+        z = self.snapshot.vectors(torch.arange(len(rows)))
+        return Embeddings(z, rows.labels, rows.ids, rows.class_names, rows.split, meta=meta)
 
     @functools.cached_property
     def classes(self) -> dict[str, Int64[Tensor, " n"]]:
-        """Every class and its rows; numbers that share a name are one class."""
-        order = self.data.labels.argsort(stable=True)
-        labels, sizes = self.data.labels[order].unique_consecutive(return_counts=True)
-        parts = order.split(sizes.tolist())
-        found: dict[str, list[Tensor]] = {}
-        for label, rows in zip(labels.tolist(), parts, strict=True):
-            found.setdefault(self.class_name(label), []).append(rows)
-        return {name: torch.cat(rows) for name, rows in found.items()}
+        """The rows of every class by its name; class numbers that share a name are one class."""
+        order = self.rows.labels.argsort(stable=True)
+        labels, sizes = self.rows.labels[order].unique_consecutive(return_counts=True)
+        parts: dict[str, list[Tensor]] = {}
+        for label, rows in zip(labels.tolist(), order.split(sizes.tolist()), strict=True):
+            parts.setdefault(self.class_name(label), []).append(rows)
+        return {name: torch.cat(rows) for name, rows in parts.items()}
 
     def class_name(self, label: int) -> str:
         """The name of a class by its number."""
-        return (self.data.class_names or {}).get(label, str(label))
+        return self.rows.class_names.get(label, str(label))
 
     def label(self, row: int) -> str:
         """The class of a row."""
-        return self.class_name(int(self.data.labels[row]))
+        return self.rows.class_name(row)
 
     def image(self, row: int) -> ImageRef | None:
-        """The file of a row and the box in it; None where it is not here."""
-        found = image(self.data.ids[row], self.data.meta.get("root"))
-        return found if os.path.isfile(found.path) else None
+        """The image of a row; None if there is no such file."""
+        ref = parse_ref(self.ids[row], self.root)
+        return ref if isinstance(ref, ImageRef) and os.path.isfile(ref.path) else None
+
+    def vectors(self, rows: Int64[Tensor, " m"]) -> Float[Tensor, "m d"]:
+        """The embeddings of some rows, in that order."""
+        return self.snapshot.vectors(rows)
 
     @functools.cached_property
     def rows_by_path(self) -> dict[str, list[int]]:
-        """The rows of every image by its absolute path: several where it has several boxes."""
-        root, found = self.data.meta.get("root"), dict[str, list[int]]()
-        for row, name in enumerate(self.data.ids):
-            found.setdefault(os.path.abspath(image(name, root).path), []).append(row)
-        return found
+        """The rows of every image by its absolute path, several if it has several boxes; vectors by id."""
+        rows: dict[str, list[int]] = {}
+        for row, id in enumerate(self.ids):
+            path = image_path(id, self.root)
+            rows.setdefault(os.path.abspath(path or id), []).append(row)
+        return rows
 
     @functools.cached_property
-    def exact(self) -> Index:
-        """The exact index, made at the first search."""
-        return Index(self.data.z)
+    def version(self) -> str:
+        """A short hash that changes when ids, images or their location change."""
+        header = self.rows.header
+        written = os.stat(self.name).st_mtime_ns if os.path.isfile(self.name) else 0
+        digest = hashlib.sha256(f"{self.name} {self.root} {written}\n".encode(errors="replace"))
+        for id in self.ids:
+            stamp = None if header is None else header.stamps.get(id)
+            digest.update(f"{id} {stamp}\n".encode(errors="replace"))
+        return digest.hexdigest()[:12]
 
     def search(
         self,
-        query: Float[Tensor, "q d"],
+        query: Any,
         *,
         top: int = 5,
+        label: str | None = None,
         exclude: Iterable[int | Sequence[int]] | None = None,
         within: Int64[Tensor, " m"] | None = None,
         index: Index | None = None,
-    ) -> list[list[Hit]]:
-        """The most similar images of each query, nearest first.
+    ) -> SearchResults:
+        """The most similar images of each query, nearest first: a list of hits per query.
 
-        ``exclude`` gives a row or several per query that must not answer, -1 or nothing for none (an image
-        of the gallery that asks for others like itself). Only rows ``within`` may answer. ``index`` may
-        replace the exact one.
+        Args:
+            query: an image as a path, PIL image, bytes or uint8 array, an embedding, or several of a kind.
+            top: hits per query.
+            label: only images of this class.
+            exclude: per query a row or several that must not be returned, -1 or nothing for none.
+            within: only these rows.
+            index: an index over all rows to use instead of the gallery's own.
         """
-        if query.ndim != 2 or query.shape[1] != self.dim:
+        names, z = embed_query(query, self.model, dim=self.dim)
+        if z.ndim != 2 or z.shape[1] != self.dim:
             raise ValueError(
-                f"gallery {self.file} holds vectors of {self.dim} dimensions, "
-                f"the query has shape {tuple(query.shape)}"
+                f"gallery {self.name} holds vectors of {self.dim} dimensions, "
+                f"the query has shape {tuple(z.shape)}"
             )
-        own = None if exclude is None else self._excluded(exclude, len(query))
+        excluded = None if exclude is None else self._excluded(exclude, len(z))
+        if label is not None:
+            if within is not None:
+                raise ValueError("label and within must not be given together")
+            if label not in self.classes:
+                raise ValueError(f"the gallery has no class {label!r}")
+            within = self.classes[label]
         if within is not None and len(within) and not 0 <= int(within.min()) <= int(within.max()) < len(self):
             raise ValueError(f"within must hold rows of the gallery, 0 … {len(self) - 1}")
         if within is not None and not len(within):
-            return [[] for _ in query]
-        if within is not None:
-            index = Index(self.data.z[within])
-            if own is not None:
-                place = torch.full((len(self) + 1,), -1)
-                place[within] = torch.arange(len(within))
-                own = place[own]
-        found = (index or self.exact).search(query, top=top, exclude=own)
-        rows = found.index if within is None else torch.where(found.index < 0, -1, within[found.index])
-        return [
-            [self._hit(row, value) for row, value in zip(places, values, strict=True) if row >= 0]
-            for places, values in zip(rows.tolist(), found.value.tolist(), strict=True)
+            return SearchResults([[] for _ in names], names)
+        if index is not None and within is None:
+            neighbors = index.search(z, top=top, exclude=excluded)
+        else:
+            neighbors = self.snapshot.search(z, top=top, exclude=excluded, within=within, label=label)
+        hits = [
+            [self._hit(row, value) for row, value in zip(rows, values, strict=True) if row >= 0]
+            for rows, values in zip(neighbors.index.tolist(), neighbors.value.tolist(), strict=True)
         ]
+        return SearchResults(hits, names)
 
-    def _excluded(self, given: Iterable[int | Sequence[int]], queries: int) -> Int64[Tensor, "q m"]:
-        """As many columns as the query with the most rows to leave out has, filled up with -1."""
-        rows = [np.atleast_1d(np.asarray(one)).tolist() for one in given]
+    @property
+    def _model(self) -> Model:
+        if self.model is None:
+            raise ValueError(f"gallery {self.name} was made without a model and cannot be changed")
+        return self.model
+
+    def _excluded(self, exclude: Iterable[int | Sequence[int]], queries: int) -> Int64[Tensor, "q m"]:
+        """A row per query, filled up with -1."""
+        rows = [np.atleast_1d(np.asarray(entry)).tolist() for entry in exclude]
         if len(rows) != queries:
             raise ValueError(f"exclude must have an entry per query, {queries}, got {len(rows)}")
         for row in itertools.chain(*rows):
@@ -168,19 +220,27 @@ class Gallery:
                 raise ValueError(
                     f"exclude must hold rows of the gallery, 0 … {len(self) - 1}, or -1; got {row}"
                 )
-        most = max(map(len, rows), default=0)
-        full = [row + [-1] * (most - len(row)) for row in rows]
-        return torch.tensor(full, dtype=torch.int64).view(queries, most)
+        width = max(map(len, rows), default=0)
+        padded = [row + [-1] * (width - len(row)) for row in rows]
+        return torch.tensor(padded, dtype=torch.int64).view(queries, width)
 
     def _hit(self, row: int, similarity: float) -> Hit:
-        return Hit(row, similarity, self.label(row), self.data.ids[row])
+        return Hit(row, similarity, self.label(row), self.ids[row])
 
     def describe(self) -> dict[str, Any]:
-        """Size and origin, for people and programs."""
+        """Size and location."""
         return {
-            "file": str(self.file),
+            "name": self.name,
             "images": len(self),
             "classes": len(self.classes),
             "dim": self.dim,
             "left_out": len(self.left_out),
         }
+
+
+def _flat(given: Iterable[str | Path | Iterable[str | Path]]) -> list[str | Path]:
+    """Paths given one by one or in lists."""
+    paths: list[str | Path] = []
+    for entry in given:
+        paths.extend([entry] if isinstance(entry, str | Path) else entry)
+    return paths

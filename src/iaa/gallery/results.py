@@ -1,113 +1,205 @@
-"""Questions and answers as plain data: what `iaa search` prints, writes as JSON and shows on a page."""
+"""Results of a search: per query the most similar images, as a table, as a data frame, as plain data."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import torch
 from torch import Tensor
 
 from iaa.data.file_listing import images_under
-from iaa.gallery.gallery import Gallery
-from iaa.gallery.gallery_classifier import Naming
-from iaa.gallery.gallery_items import image
-from iaa.gallery.gallery_store import vectors_for
+from iaa.data.image_ref import image_path
+from iaa.errors import need
+from iaa.gallery.embedding import vectors_for
 from iaa.inference import Model
 from iaa.retrieval.formats import READERS
 from iaa.retrieval.index import Index
 
+if TYPE_CHECKING:
+    from iaa.gallery.classifier import GalleryClassifier
+    from iaa.gallery.gallery import Gallery
+
+
+class Hit(NamedTuple):
+    """One image of the gallery that was returned."""
+
+    row: int
+    """Its position in the gallery."""
+    similarity: float
+    """Cosine, 1 at most."""
+    label: str
+    id: str
+
 
 @dataclass(frozen=True)
-class Questions:
-    """What is looked for: a name and a vector each, and what could not be read."""
+class SearchResults(Sequence[list[Hit]]):
+    """A list of hits per query, nearest first; prints as a table."""
 
-    names: list[str]
+    hits: list[list[Hit]]
+    queries: list[str]
+    """A name per query: its path, or its number."""
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+    def __iter__(self) -> Iterator[list[Hit]]:
+        return iter(self.hits)
+
+    @overload
+    def __getitem__(self, index: int) -> list[Hit]: ...
+    @overload
+    def __getitem__(self, index: slice) -> "SearchResults": ...
+    def __getitem__(self, index: int | slice) -> "list[Hit] | SearchResults":
+        if isinstance(index, slice):
+            return SearchResults(self.hits[index], self.queries[index])
+        return self.hits[index]
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """A dictionary per hit: query, rank (from 1), similarity, label, id and row."""
+        return [
+            {
+                "query": query,
+                "rank": rank,
+                "similarity": hit.similarity,
+                "label": hit.label,
+                "id": hit.id,
+                "row": hit.row,
+            }
+            for query, hits in zip(self.queries, self.hits, strict=True)
+            for rank, hit in enumerate(hits, start=1)
+        ]
+
+    def to_pandas(self) -> Any:
+        """A ``pandas.DataFrame`` with a row per hit."""
+        columns = ["query", "rank", "similarity", "label", "id", "row"]
+        return need("pandas", extra="tables").DataFrame(self.to_records(), columns=columns)
+
+    def __str__(self) -> str:
+        records = self.to_records()
+        table = [("query", "rank", "similarity", "label", "id")]
+        table += [
+            (
+                printable(r["query"]),
+                str(r["rank"]),
+                f"{r['similarity']:.3f}",
+                printable(r["label"]),
+                printable(r["id"]),
+            )
+            for r in records
+        ]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = (
+            "  ".join(
+                cell.rjust(width) if at in (1, 2) else cell.ljust(width)
+                for at, (cell, width) in enumerate(zip(cells, widths, strict=True))
+            ).rstrip()
+            for cells in table
+        )
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def printable(text: str) -> str:
+    """Text with control characters escaped, so that a name cannot send commands to the terminal.
+
+    >>> printable("cat\\x1b[2J")
+    'cat\\\\x1b[2J'
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+@dataclass(frozen=True)
+class Queries:
+    """What is searched for: an id and a vector each, and what could not be read."""
+
+    ids: list[str]
     z: Tensor
     unreadable: dict[str, str]
 
 
-def ask(
-    model: Model, places: Iterable[Path], *, on_batch: Callable[[int], None] = lambda done: None
-) -> Questions:
-    """Queries from images, folders of images and embeddings files."""
-    names: list[str] = []
+def read_queries(
+    model: Model, paths: Iterable[Path], *, on_batch: Callable[[int], None] = lambda images: None
+) -> Queries:
+    """Embed images, folders of images and the rows of embeddings files."""
+    ids: list[str] = []
     vectors: list[Tensor] = []
-    paths: list[str] = []
-    for place in places:
-        if place.suffix in READERS and place.is_file():
-            data = vectors_for(model, place)
-            root = data.meta.get("root")
-            names += [image(name, root).path for name in data.ids]
-            vectors.append(data.z.float())
-        elif place.is_dir():
-            found = images_under(place)
-            if not found:
-                raise ValueError(f"folder {place} holds no images")
-            paths += found
-        elif place.exists():
-            paths.append(str(place))
-        else:
-            raise FileNotFoundError(f"there is no image, folder or embeddings file {place}")
+    images: list[str] = []
     unreadable: dict[str, str] = {}
-    if paths:
-        z, rows, bad = model.embed_readable(paths, on_batch=on_batch)
-        names += [paths[row] for row in rows]
+    for path in paths:
+        if path.suffix in READERS and path.is_file():
+            data = vectors_for(model, path)
+            root = data.meta.get("root")
+            ids += [image_path(id, root) or id for id in data.ids]
+            vectors.append(data.z.float())
+        elif path.is_dir():
+            inside = images_under(path)
+            if not inside:
+                raise ValueError(f"folder {path} holds no images")
+            images += inside
+        elif path.exists():
+            images.append(str(path))
+        else:
+            unreadable[str(path)] = "there is no image, folder or embeddings file of this name"
+    if images:
+        z, rows, errors = model.embed_readable(images, on_batch=on_batch)
+        ids += [images[row] for row in rows]
         vectors.append(z)
-        unreadable = {paths[row]: error.reason for row, error in bad.items()}
-    return Questions(names, torch.cat(vectors) if vectors else torch.empty(0, model.dim), unreadable)
+        unreadable |= {images[row]: error.reason for row, error in errors.items()}
+    return Queries(ids, torch.cat(vectors) if vectors else torch.empty(0, model.dim), unreadable)
 
 
 def answer(
-    gallery: Gallery,
-    questions: Questions,
+    gallery: "Gallery",
+    queries: Queries,
     *,
     top: int = 5,
-    naming: Naming | None = None,
+    classifier: "GalleryClassifier | None" = None,
     index: Index | None = None,
 ) -> list[dict[str, Any]]:
-    """Per query its most similar images, never itself, and with ``naming`` its likeliest classes."""
-    if not questions.names:
+    """Per query its most similar images, never itself, and with a classifier its likeliest classes."""
+    if not queries.ids:
         return []
     rows = gallery.rows_by_path
-    own = [rows.get(os.path.abspath(name), []) for name in questions.names]
-    hits = gallery.search(questions.z, top=top, exclude=own, index=index)
-    root = gallery.data.meta.get("root")
+    own = [rows.get(os.path.abspath(id), []) for id in queries.ids]
+    results = gallery.search(queries.z, top=top, exclude=own, index=index)
     answers: list[dict[str, Any]] = [
         {
-            "query": name,
-            "in_gallery": bool(mine),
+            "query": id,
+            "in_gallery": bool(own_rows),
             "hits": [
                 {
                     "rank": rank,
                     "similarity": round(hit.similarity, 6),
                     "label": hit.label,
-                    "path": image(hit.id, root).path,
+                    "path": image_path(hit.id, gallery.root) or hit.id,
                     "id": hit.id,
                     "row": hit.row,
                 }
-                for rank, hit in enumerate(found, start=1)
+                for rank, hit in enumerate(hits, start=1)
             ],
         }
-        for name, mine, found in zip(questions.names, own, hits, strict=True)
+        for id, own_rows, hits in zip(queries.ids, own, results, strict=True)
     ]
-    if naming is not None:
-        for one, names in zip(answers, naming.names(questions.z), strict=True):
-            one["classes"] = [
-                {"label": c.label, "score": round(c.score, 6), "shown": _shown(c.score, naming)}
-                for c in names.candidates
+    if classifier is not None:
+        for entry, classification in zip(answers, classifier.classify(queries.z), strict=True):
+            entry["classes"] = [
+                {"label": c.label, "score": round(c.score, 6), "shown": _margin(c.score, classifier)}
+                for c in classification.candidates
             ]
-            one["known"] = names.known
+            entry["known"] = classification.known
     return answers
 
 
-def _shown(score: float, naming: Naming) -> str:
-    """How far above (+) or below (-) the threshold; the score itself where there is none."""
-    return f"{score:.3f}" if naming.threshold is None else f"{score - naming.threshold.score:+.3f}"
+def _margin(score: float, classifier: "GalleryClassifier") -> str:
+    """How far above (+) or below (-) the threshold; the score itself if there is none."""
+    threshold = classifier.threshold
+    return f"{score:.3f}" if threshold is None else f"{score - threshold.score:+.3f}"
 
 
-def describe_naming(naming: Naming) -> dict[str, Any]:
-    """How classes are found, and where the threshold comes from."""
-    threshold = None if naming.threshold is None else asdict(naming.threshold)
-    return {"how": naming.identifier.how, "threshold": threshold, "learnt_on": naming.learnt_on}
+def describe_classifier(classifier: "GalleryClassifier") -> dict[str, Any]:
+    """How queries are classified, and where the threshold comes from."""
+    threshold = None if classifier.threshold is None else asdict(classifier.threshold)
+    return {"how": classifier.identifier.how, "threshold": threshold, "learned_from": classifier.learned_from}

@@ -1,4 +1,4 @@
-"""Search results as one HTML file that needs nothing else: images are inside, and all text is escaped."""
+"""Search results as one self-contained HTML file: images are embedded, and all text is escaped."""
 
 import base64
 import io
@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from iaa.data.image_io import UnreadableImage, read
+from iaa.data.image_ref import Box
+from iaa.files import write_text
 from iaa.gallery.gallery import Gallery
-from iaa.retrieval.embeddings import replace_file
 
 SIDE = 176
 """Longest side of an image on the page, in pixels."""
@@ -24,7 +25,7 @@ ol { list-style: none; display: grid; grid-template-columns: repeat(auto-fill, m
   gap: .9rem; margin: 0; padding: 0; align-content: start; }
 figure { margin: 0; } .frame { display: grid; place-items: center; height: 176px; background: var(--soft);
   border-radius: 8px; overflow: hidden; } .frame img { width: 100%; height: 176px; object-fit: contain; }
-.asked .frame { outline: 2px solid var(--accent); outline-offset: 2px; }
+.query .frame { outline: 2px solid var(--accent); outline-offset: 2px; }
 figcaption { padding-top: .35rem; overflow-wrap: anywhere; } .label { font-weight: 600; }
 .path { font-size: .75rem; opacity: .65; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
 .similarity { font-variant-numeric: tabular-nums; white-space: nowrap; }
@@ -34,72 +35,68 @@ figcaption { padding-top: .35rem; overflow-wrap: anywhere; } .label { font-weigh
 .classes { margin: .5rem 0 0; padding: 0; font-size: .85rem; display: block; } .unknown { color: #b45309; }
 .classes li { display: flex; justify-content: space-between; gap: .5rem; overflow-wrap: anywhere; }
 @media (max-width: 640px) { section { grid-template-columns: 1fr; } body { padding: 1rem; }
-  .asked { max-width: 220px; } ol { grid-template-columns: repeat(2, 1fr); } ol.classes { display: block; } }
+  .query { max-width: 220px; } ol { grid-template-columns: repeat(2, 1fr); } ol.classes { display: block; } }
 """
 
 
 def write_page(
     path: Path, gallery: Gallery, answers: list[dict[str, Any]], *, title: str, about: str
 ) -> None:
-    """Every query with its answers, in one file that is whole or not there."""
-    sections = "\n".join(_section(gallery, one) for one in answers)
+    """Write every query with its hits to one file, atomically."""
+    sections = "\n".join(_section(gallery, answer) for answer in answers)
     text = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n"
         f'<body><h1>{escape(title)}</h1><p class="quiet">{escape(about)}</p>\n{sections}\n</body></html>\n'
     )
-    replace_file(path, lambda beside: _write(beside, text))
+    write_text(path, text)
 
 
-def _section(gallery: Gallery, one: dict[str, Any]) -> str:
-    hits = "".join(_hit(gallery, hit) for hit in one["hits"])
-    name = Path(one["query"]).name
+def _section(gallery: Gallery, answer: dict[str, Any]) -> str:
+    hits = "".join(_hit(gallery, hit) for hit in answer["hits"])
+    name = Path(answer["query"]).name
     return (
-        f'<section><figure class="asked">{_image(one["query"], f"query {name}")}'
-        f'<figcaption><span class="label">{escape(name)}</span>{_classes(one)}</figcaption></figure>'
+        f'<section><figure class="query">{_image(answer["query"], f"query {name}")}'
+        f'<figcaption><span class="label">{escape(name)}</span>{_classes(answer)}</figcaption></figure>'
         f"<ol>{hits}</ol></section>"
     )
 
 
 def _hit(gallery: Gallery, hit: dict[str, Any]) -> str:
-    found = gallery.image(hit["row"])
-    shown = _image(hit["path"], hit["label"], None if found is None else found.box)
-    place = "/".join(Path(hit["path"]).parts[-2:])
+    ref = gallery.image(hit["row"])
+    image = _image(hit["path"], hit["label"], None if ref is None else ref.box)
+    short_path = "/".join(Path(hit["path"]).parts[-2:])
     share = 100 * min(max(hit["similarity"], 0.0), 1.0)
     return (
-        f'<li><figure>{shown}<figcaption><div class="line"><div class="bar"><i style="width:{share:.1f}%">'
+        f'<li><figure>{image}<figcaption><div class="line"><div class="bar"><i style="width:{share:.1f}%">'
         f'</i></div><span class="similarity quiet">{hit["similarity"]:.3f}</span></div>'
         f'<div class="label">{escape(hit["label"])}</div>'
-        f'<div class="path" title="{escape(hit["path"])}">{escape(place)}</div>'
+        f'<div class="path" title="{escape(hit["path"])}">{escape(short_path)}</div>'
         "</figcaption></figure></li>"
     )
 
 
-def _classes(one: dict[str, Any]) -> str:
-    if "classes" not in one:
+def _classes(answer: dict[str, Any]) -> str:
+    if "classes" not in answer:
         return ""
     rows = "".join(
         f'<li><span>{escape(c["label"])}</span><span class="similarity quiet">{c["shown"]}</span></li>'
-        for c in one["classes"]
+        for c in answer["classes"]
     )
-    verdict = {True: "likeliest classes", False: "unknown; the nearest classes", None: "likeliest classes"}
-    mark = ' class="unknown"' if one["known"] is False else ""
-    return f'<div{mark}>{verdict[one["known"]]}</div><ol class="classes">{rows}</ol>'
+    verdict = "unknown; the nearest classes" if answer["known"] is False else "likeliest classes"
+    mark = ' class="unknown"' if answer["known"] is False else ""
+    return f'<div{mark}>{verdict}</div><ol class="classes">{rows}</ol>'
 
 
-def _image(path: str, words: str, box: Any = None) -> str:
-    """A small copy of an image as part of the page, or a note where it cannot be read."""
+def _image(path: str, alt: str, box: Box | None = None) -> str:
+    """A small copy of an image for the page, or a note if it cannot be read."""
     try:
-        shown = read(path, at_least=2 * SIDE, box=box)
+        image = read(path, at_least=2 * SIDE, box=box)
     except UnreadableImage as error:
-        return f'<div class="frame quiet" title="{escape(error.reason)}">not here</div>'
-    shown.thumbnail((SIDE, SIDE))
-    held = io.BytesIO()
-    shown.save(held, "JPEG", quality=85)
-    data = base64.b64encode(held.getvalue()).decode()
-    return f'<div class="frame"><img alt="{escape(words)}" src="data:image/jpeg;base64,{data}"></div>'
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8", errors="replace")  # a file's name may be no text
+        return f'<div class="frame quiet" title="{escape(error.reason)}">not available</div>'
+    image.thumbnail((SIDE, SIDE))
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=85)
+    data = base64.b64encode(buffer.getvalue()).decode()
+    return f'<div class="frame"><img alt="{escape(alt)}" src="data:image/jpeg;base64,{data}"></div>'

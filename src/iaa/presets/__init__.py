@@ -6,13 +6,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from iaa.config import Augment, Batch, Config, Images, Network, Optimizer, load_config
+from iaa.config import Augment, BatchOptions, Config, Images, Network, Optimizer, load_config
 from iaa.presets.paper_tables import Numbers, cells
 
 NETWORKS = {"bn-inception": "bn_inception", "resnet50": "resnet50"}
 SMALL = ("cub", "cars")
 FREE = (
-    *("seed", "devices", "accelerator", "precision", "run", "augment", "root", "split.size"),
+    *("seed", "device", "devices", "precision", "run", "augment", "root", "split.size"),
     *("images.workers", "images.cache", "images.on_bad_image", "network.channels_last", "network.compile"),
 )
 """Fields that may differ from a preset's while its numbers are still expected."""
@@ -52,7 +52,7 @@ def paper_config(data: str, row: str) -> Config:
         epochs=100,
         images=Images(size=224),
         network=Network(dim=512, freeze_bn=True),
-        batch=Batch(classes=32 if data in SMALL else 64, per_class=4),
+        batch=BatchOptions(classes=32 if data in SMALL else 64, per_class=4),
         augment=Augment(
             copies=3,
             strength=0.8 if data in SMALL else 0.6,

@@ -1,18 +1,15 @@
 """The embeddings to analyse: rows of a file, or the classes that a run was trained or tested on."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-from iaa.config import load_config
+from iaa.progress import progress
 
 if TYPE_CHECKING:
     from iaa.retrieval.embeddings import Embeddings
+    from iaa.runs import Run
 
 Split = Literal["auto", "train", "val", "test", "all"]
 
@@ -40,39 +37,42 @@ class AnalysisInput:
         return f"{self.name}, {rows}: {samples:,} samples of {classes:,} classes, {dim} dimensions"
 
 
-def read_input(path: Path, split: Split, *, otherwise: Literal["train", "test"] = "train") -> AnalysisInput:
+def read_input(
+    source: str | os.PathLike[str], split: Split, *, otherwise: Literal["train", "test"] = "train"
+) -> AnalysisInput:
     """A file's rows, or a run's classes; ``auto`` means ``otherwise`` if there is that split, else all.
 
     Embeddings of a run's training classes are computed by its network the first time, and cached.
     """
     from iaa.retrieval.embeddings import Embeddings
+    from iaa.runs import CONFIG, Run
 
     wanted = otherwise if split == "auto" else split
-    if path.is_dir() and (path / "config.json").is_file():
-        return _run(path, wanted)
+    run = Run(source)
+    path = run.path
+    if (run / CONFIG).is_file():
+        return _of_run(run, wanted)
     data = Embeddings.load(_only(path) if path.is_dir() else path)
     if split == "auto" and wanted not in data.split:
         wanted = "all"
     return AnalysisInput(path.name, _rows(data, wanted, path), wanted, {})
 
 
-def _run(path: Path, split: str) -> AnalysisInput:
+def _of_run(run: "Run", split: str) -> AnalysisInput:
     import torch.nn.functional as F
 
     from iaa.retrieval.embeddings import Embeddings
-    from iaa.training.finished_run import correction_options, training_embeddings
 
     if split == "all":
         raise ValueError(
-            f"run {path} stores training and test classes separately: give --split train or test"
+            f"run {run.path} stores training and test classes separately: give --split train or test"
         )
-    options = load_config(path).augment
-    name = path.resolve().name
+    options = run.config.augment
     if split == "train":
-        with progress(f"{name}: training classes") as tick:
-            data = training_embeddings(path, tick=tick)
+        with progress(f"{run.name}: training classes") as tick:
+            data = run.embeddings("train", tick=tick)
     else:
-        data = _rows(Embeddings.load(_only(path)), split, path)
+        data = _rows(Embeddings.load(_only(run.path)), split, run.path)
     if options.space == "unit":
         data = Embeddings(
             F.normalize(data.z, dim=1),
@@ -83,7 +83,7 @@ def _run(path: Path, split: str) -> AnalysisInput:
             data.role,
             data.meta,
         )
-    return AnalysisInput(name, data, split, correction_options(options))
+    return AnalysisInput(run.name, data, split, options.correction_keywords())
 
 
 def _only(folder: Path) -> Path:
@@ -108,13 +108,3 @@ def _rows(data: "Embeddings", split: str, path: Path) -> "Embeddings":
             f"{path} has no rows of split {split!r}: it has {', '.join(sorted(set(data.split)))}"
         )
     return data.rows(keep)
-
-
-@contextmanager
-def progress(description: str) -> Iterator[Callable[[float], None]]:
-    """A progress bar with the time left on stderr, silent if that is not a terminal."""
-    console = Console(stderr=True)
-    columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(description, total=1.0)
-        yield lambda done: bar.update(task, completed=done)

@@ -1,7 +1,8 @@
 """From run directories to findings: every analysis that the report shows; one that fails leaves a reason."""
 
+import os
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,9 +20,10 @@ from iaa.analysis.projection import choose, project
 from iaa.analysis.synthetics import compact, synthetic_neighbors
 from iaa.config import Augment
 from iaa.method.augment import IAA
-from iaa.report.analysis_input import AnalysisInput, Split, progress, read_input
+from iaa.progress import progress
+from iaa.report.analysis_input import AnalysisInput, Split, read_input
 from iaa.report.findings import Findings, Scores
-from iaa.report.run_files import Run, read_cost, read_run
+from iaa.report.run_files import RunSummary, read_cost, read_run
 from iaa.report.thumbnails import Thumbnails
 from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.evaluation import Evaluation, compare, evaluate
@@ -50,10 +52,10 @@ class CollectOptions:
 
     def progress(self, description: str) -> AbstractContextManager[Tick]:
         """A progress bar with the time left, unless quiet."""
-        return nullcontext(lambda done: None) if self.quiet else progress(description)
+        return progress(description, quiet=self.quiet)
 
 
-def collect(paths: Sequence[Path], options: CollectOptions) -> list[Findings]:
+def collect(paths: Sequence[str | os.PathLike[str]], options: CollectOptions) -> list[Findings]:
     """The findings of every run, in the order given; the others are compared with the first."""
     collected: list[Findings] = []
     evaluated: list[dict[str, Evaluation]] = []
@@ -74,19 +76,16 @@ def collect(paths: Sequence[Path], options: CollectOptions) -> list[Findings]:
 
 def augmentation(options: Augment, data: Embeddings) -> IAA:
     """The method with a run's options, fitted to the classes of ``data`` as ``compact`` numbers them."""
-    from iaa.training.setup import augmentation as from_options
-
     kept, numbers = compact(data.labels)
-    return from_options(options, len(kept), data.z.shape[1]).fit(data.z.float(), numbers)
+    return IAA(len(kept), data.z.shape[1], **options.keywords()).fit(data.z.float(), numbers)
 
 
-def image_folders(run: Run, data: Embeddings, more: Sequence[Path]) -> list[Path]:
+def image_folders(run: RunSummary, data: Embeddings, more: Sequence[Path]) -> list[Path]:
     """Folders that image ids may be relative to: those given, and those named by the embeddings."""
     folders = [*more, *_root(data)]
-    source = run.config.data if run.config else ""
-    if source.startswith("embeddings:"):
-        file = Path(source.partition(":")[2]).expanduser()
-        folders += _root(Embeddings.load(file)) if file.is_file() else []
+    file = run.config.vectors_file if run.config else None
+    if file is not None and file.is_file():
+        folders += _root(Embeddings.load(file))
     return folders
 
 
@@ -95,7 +94,7 @@ def _root(data: Embeddings) -> list[Path]:
     return [Path(root)] if isinstance(root, str) else []
 
 
-def _score(run: Run, options: CollectOptions) -> tuple[Findings, dict[str, Evaluation]]:
+def _score(run: RunSummary, options: CollectOptions) -> tuple[Findings, dict[str, Evaluation]]:
     """Score every test part; analyses of pairs and queries are of the first."""
     evaluations: dict[str, Evaluation] = {}
     scores: dict[str, Scores] = {}
@@ -204,7 +203,7 @@ def _add_classes(findings: Findings, options: CollectOptions) -> None:
 def _described_classes(findings: Findings, options: CollectOptions) -> AnalysisInput:
     """The classes to describe; if those of training cannot be embedded, those of the test set."""
     try:
-        return read_input(findings.run.path, options.split)
+        return read_input(findings.run.opened or findings.run.path, options.split)
     except (ValueError, OSError, ImportError) as error:
         if options.split != "auto":
             raise

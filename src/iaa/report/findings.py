@@ -13,7 +13,7 @@ from iaa.analysis.mining import Mining
 from iaa.analysis.pair_similarity import Similarity
 from iaa.analysis.projection import Projection
 from iaa.analysis.synthetics import SyntheticNeighbors
-from iaa.report.run_files import Run
+from iaa.report.run_files import RunSummary
 from iaa.report.thumbnails import Thumbnails
 from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.significance import Difference
@@ -41,7 +41,7 @@ class Scores:
 class Findings:
     """Filled analysis by analysis; None where an analysis was not possible."""
 
-    run: Run
+    run: RunSummary
     data: Embeddings
     """The first test part: scores, queries and pairs are of these."""
     images: Thumbnails

@@ -1,21 +1,22 @@
-"""What lies in a run directory, or that there is only an embeddings file."""
+"""What the page shows of a run directory, or of an embeddings file."""
 
-import json
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from iaa.analysis.cost import Cost, StepCost
-from iaa.analysis.mining import log_rows
-from iaa.config import Config, load_config
+from iaa.config import Config
+from iaa.files import read_json
+from iaa.runs import CONFIG, LOG, METRICS, SURROUNDINGS, Run
 
 POINTS = 600
 """Steps drawn at most; of more, neighbours are averaged."""
 
 
 @dataclass(frozen=True)
-class Log:
+class LogColumns:
     """``log.jsonl`` in columns."""
 
     name: str
@@ -32,8 +33,8 @@ class Log:
 
 
 @dataclass(frozen=True)
-class Run:
-    """A training run, or an embeddings file by itself; what is not there is None."""
+class RunSummary:
+    """A training run, or an embeddings file by itself; what is missing is None."""
 
     name: str
     path: Path
@@ -42,39 +43,33 @@ class Run:
     config: Config | None = None
     metrics: dict[str, Any] | None = None
     surroundings: dict[str, Any] | None = None
-    log: Log | None = None
+    log: LogColumns | None = None
+    opened: Run | None = None
+    """The run itself, with the data it has listed already."""
 
 
-def read_run(path: str | Path) -> Run:
+def read_run(path: str | os.PathLike[str]) -> RunSummary:
     """Read a run directory or an embeddings file."""
-    path = Path(path)
-    if path.is_file():
-        return Run(path.stem, path, {"test": path})
-    if not path.is_dir():
-        raise FileNotFoundError(f"no run and no embeddings file at {path}")
-    files = sorted(path.glob("embeddings*.safetensors"))
-    if not files:
-        unfinished = (path / "config.json").is_file()
-        hint = f"go on with `iaa train --resume {path}`" if unfinished else "`iaa train` makes a run"
-        raise FileNotFoundError(f"{path} holds no embeddings*.safetensors: {hint}")
-    order = ["small", "medium", "large"]
-    tests = {file.stem.removeprefix("embeddings").lstrip("-") or "test": file for file in files}
-    tests = dict(sorted(tests.items(), key=lambda pair: order.index(pair[0]) if pair[0] in order else -1))
-    config = load_config(path) if (path / "config.json").is_file() else None
-    log = path / "log.jsonl"
-    name = path.resolve().name
-    return Run(
-        name,
-        path,
-        tests,
-        config,
-        _json(path / "metrics.json", needs=("epoch", "test", "table", "train", "training_seconds")),
-        _json(path / "surroundings.json", needs=("machine", "versions", "commit")),
-        read_log(name, log_rows(log)) if log.is_file() else None,
+    run = Run(path)
+    if run.path.is_file():
+        return RunSummary(run.path.stem, run.path, {"test": run.path})
+    if not run.path.is_dir():
+        raise FileNotFoundError(f"no run and no embeddings file at {run.path}")
+    if not run.embeddings_files:
+        run.embeddings()  # says what is missing
+    return RunSummary(
+        run.name,
+        run.path,
+        run.embeddings_files,
+        run.config if (run / CONFIG).is_file() else None,
+        run.metrics if (run / METRICS).is_file() else None,
+        run.surroundings if (run / SURROUNDINGS).is_file() else None,
+        log_columns(run.name, run.log) if (run / LOG).is_file() else None,
+        run,
     )
 
 
-def read_log(name: str, lines: Iterable[dict[str, Any]]) -> Log | None:
+def log_columns(name: str, lines: Iterable[dict[str, Any]]) -> LogColumns | None:
     """Columns of a log; None if it holds no whole epoch. Of an epoch that was begun twice the last counts."""
     steps: dict[tuple[int, int], float] = {}
     ends: dict[int, dict[str, Any]] = {}
@@ -90,7 +85,7 @@ def read_log(name: str, lines: Iterable[dict[str, Any]]) -> Log | None:
     values = [steps[place] for place in sorted(steps)]
     every = max(1, -(-len(values) // POINTS))
     rows = [ends[epoch] for epoch in sorted(ends)]
-    return Log(
+    return LogColumns(
         name,
         _means(where, every),
         _means(values, every),
@@ -106,7 +101,7 @@ def read_log(name: str, lines: Iterable[dict[str, Any]]) -> Log | None:
 def read_cost(path: Path) -> Cost:
     """What ``iaa analyze cost --out`` has written."""
     try:
-        found = json.loads(path.read_text())
+        found = read_json(path)
         steps = tuple(StepCost(**step) for step in found.pop("steps"))
         return Cost(**{**found, "steps": steps, "what": tuple(found["what"])})
     except (KeyError, TypeError, AttributeError) as error:
@@ -116,16 +111,3 @@ def read_cost(path: Path) -> Cost:
 def _means(values: list[float], every: int) -> list[float]:
     parts = [values[start : start + every] for start in range(0, len(values), every)]
     return [sum(part) / len(part) for part in parts]
-
-
-def _json(path: Path, *, needs: tuple[str, ...]) -> dict[str, Any] | None:
-    """What a run has written; a file that is damaged is named."""
-    if not path.is_file():
-        return None
-    try:
-        found = json.loads(path.read_text())
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged, it is no JSON: {error}") from error
-    if not isinstance(found, dict) or not set(needs) <= set(found):
-        raise ValueError(f"{path} is not what `iaa train` writes: it must hold {', '.join(needs)}")
-    return found

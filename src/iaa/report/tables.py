@@ -167,7 +167,7 @@ def run_facts(findings: Findings) -> Facts:
 
 def _recipe(config: Config) -> list[tuple[str, str]]:
     options, network, batch = config.augment, config.network, config.batch
-    model = "a head on given vectors" if config.data.startswith("embeddings:") else config.model
+    model = config.model if config.vectors_file is None else "a head on given vectors"
     augment = "none (baseline)"
     if options.copies:
         correction = f"neighbours {options.neighbors}" if options.correction else "no correction"

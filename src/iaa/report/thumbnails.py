@@ -3,7 +3,6 @@
 import base64
 import io
 import os
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from iaa.data.image_io import UnreadableImage, read
+from iaa.data.image_ref import ImageRef, parse_ref
 from iaa.errors import need
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 SIDE = 128
 """Of an embedded image, in pixels: sharp at the size it is shown."""
-_BOX = re.compile(r"#xywh=([-\d.]+),([-\d.]+),([\d.]+),([\d.]+)$")
 
 
 class Thumbnails:
@@ -33,7 +32,10 @@ class Thumbnails:
 
     def path(self, id: str) -> Path | None:
         """The file of an id, if it exists."""
-        name = Path(_BOX.sub("", id))
+        ref = parse_ref(id)
+        if not isinstance(ref, ImageRef):
+            return None
+        name = Path(ref.path)
         ends = [Path(*name.parts[cut:]) for cut in range(name.is_absolute(), max(1, len(name.parts) - 1))]
         below = [folder / end for end in ends for folder in self.folders]  # data may have moved
         whole = len(self.folders)  # the first ones: the full id below each folder
@@ -45,11 +47,11 @@ class Thumbnails:
     def square(self, id: str, side: int = SIDE) -> "Image | None":
         """The central square of an image, not enlarged; None if it is missing or broken."""
         operations: Any = need("PIL.ImageOps", extra="images")
-        file = self.path(id)
-        if file is None:
+        file, ref = self.path(id), parse_ref(id)
+        if file is None or not isinstance(ref, ImageRef):
             return None
         try:
-            image = read(str(file), at_least=2 * side, box=_box(id))
+            image = read(str(file), at_least=2 * side, box=ref.box)
         except UnreadableImage:
             return None
         side = min(side, *image.size)
@@ -102,11 +104,3 @@ def sprite(images: Thumbnails, ids: Sequence[str], *, side: int = 40) -> tuple[s
             drawn += 1
             sheet.paste(image.resize((side, side)), (number % columns * side, number // columns * side))
     return (data_uri(sheet, quality=70), columns) if drawn else None
-
-
-def _box(id: str) -> tuple[float, float, float, float] | None:
-    found = _BOX.search(id)
-    if found is None:
-        return None
-    left, top, width, height = map(float, found.groups())
-    return left, top, left + width, top + height

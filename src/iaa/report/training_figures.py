@@ -9,13 +9,13 @@ from iaa.analysis.experiments import Experiment
 from iaa.analysis.mining import Mining
 from iaa.analysis.projection import Projection
 from iaa.report.figure_style import CLASSES, MUTED, SERIES, Figure, cycle, label_text, legend, panels
-from iaa.report.run_files import Log
+from iaa.report.run_files import LogColumns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def losses(logs: Sequence[Log], path: str | Path | None = None) -> Figure:
+def losses(logs: Sequence[LogColumns], path: str | Path | None = None) -> Figure:
     """The loss of every step, faint, and the mean over every epoch."""
     with panels() as (figure, (axes,)):
         for log, colour in zip(logs, cycle(len(logs)), strict=True):
@@ -33,7 +33,7 @@ def losses(logs: Sequence[Log], path: str | Path | None = None) -> Figure:
     return Figure("loss", figure, "Loss", f"Loss over epochs: {ends}.", caption).saved(path)
 
 
-def validation(logs: Sequence[Log], path: str | Path | None = None) -> Figure:
+def validation(logs: Sequence[LogColumns], path: str | Path | None = None) -> Figure:
     """Scores on the held-out training classes, epoch by epoch."""
     with panels() as (figure, (axes,)):
         for log, colour in zip(logs, cycle(len(logs)), strict=True):

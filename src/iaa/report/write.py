@@ -1,5 +1,6 @@
 """Write the report: collect all analyses of some runs, compose the page, write it as one HTML file."""
 
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -16,12 +17,13 @@ from iaa.report.figure_style import Figure
 from iaa.report.findings import Findings
 from iaa.report.page import compose, render
 from iaa.report.strips import contact_sheet
+from iaa.runs import REPORT
 
 ENDINGS = (".svg", ".png")
 
 
 def write_report(
-    runs: Sequence[str | Path],
+    runs: Sequence[str | os.PathLike[str]],
     out: str | Path | None = None,
     *,
     figures: str | Path | None = None,
@@ -42,16 +44,16 @@ def write_report(
         raise ValueError("name at least one run directory or embeddings file")
     if queries < 1 or answers < 1:
         raise ValueError(f"queries and answers must be at least 1, got {queries} and {answers}")
-    paths = [Path(run) for run in runs]
-    alone = len(paths) == 1 and paths[0].is_dir()
-    target = Path(out) if out is not None else (paths[0] / "report.html" if alone else Path("report.html"))
+    first = Path(runs[0])
+    alone = len(runs) == 1 and first.is_dir()
+    target = Path(out) if out is not None else (first / REPORT if alone else Path(REPORT))
     if target.suffix != ".html":
         raise ValueError(f"out must name a .html file, got {target}")
     for package in ("jinja2", "matplotlib", "sklearn"):  # before any work
         need(package, extra="report")
     start = time.monotonic()
     options = CollectOptions(tuple(map(Path, images)), queries, answers, split, seed, quiet)
-    findings = collect(paths, options)
+    findings = collect(runs, options)
     with options.progress("drawing") as tick:
         page = compose(findings, made=_made(), tick=tick)
         write_text(target, render(page))

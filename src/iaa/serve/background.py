@@ -4,8 +4,8 @@ import logging
 import threading
 
 from iaa.analysis.atlas import ClassRow, atlas
+from iaa.gallery.classifier import GalleryClassifier, open_classifier
 from iaa.gallery.gallery import Gallery
-from iaa.gallery.gallery_classifier import Naming, open_naming
 
 MOST = 200_000
 """Images of a gallery up to which it is learnt; beyond, the server only searches."""
@@ -23,7 +23,7 @@ class Insights:
     """
 
     def __init__(self, gallery: Gallery, own: Gallery | None = None) -> None:
-        self.naming: Naming | None = None
+        self.naming: GalleryClassifier | None = None
         self.classes: dict[str, ClassRow] = {}
         self.average = 0.0
         """Mean over classes of the total variance, of those with two images or more."""
@@ -49,7 +49,7 @@ class Insights:
 
     def _learn(self) -> None:
         try:
-            self.naming = open_naming(self._gallery, own=self._own)
+            self.naming = open_classifier(self._gallery, own=self._own)
             self._tick(0)
             data = self._gallery.data
             found = atlas(data.z.float(), data.labels, ids=data.ids, names=data.class_names, tick=self._tick)

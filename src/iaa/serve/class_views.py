@@ -1,7 +1,6 @@
 """The gallery as the page shows it: names, classes, and how each class varies."""
 
 import functools
-import hashlib
 import os
 from typing import Any
 
@@ -26,11 +25,9 @@ class Catalogue:
 
     def __init__(self, gallery: Gallery) -> None:
         self.gallery = gallery
-        written = gallery.file.stat().st_mtime_ns if gallery.file.is_file() else 0
-        about = "\n".join([*gallery.data.ids, str(gallery.data.meta.get("root")), str(written)])
-        self.version = hashlib.sha256(about.encode()).hexdigest()[:12]
+        self.version = gallery.version
         """Part of the address of every image, so that a browser never shows one of another gallery."""
-        self._base = _shared_folder(gallery.data.ids)
+        self._base = _shared_folder(gallery.ids)
         self._names = sorted(gallery.classes, key=str.casefold)
         self._place = {name: place for place, name in enumerate(gallery.classes)}
 
@@ -50,7 +47,7 @@ class Catalogue:
 
     def shown(self, row: int) -> Shown:
         """An image as the API names it."""
-        name, here = self.gallery.data.ids[row], self.gallery.image(row) is not None
+        name, here = self.gallery.ids[row], self.gallery.image(row) is not None
         return Shown(
             id=row,
             label=self.gallery.label(row),
@@ -105,7 +102,7 @@ class Catalogue:
         )
 
     def _unit(self, rows: Tensor) -> Float[Tensor, "n d"]:
-        return normalize(self.gallery.data.z[rows].float(), dim=1)
+        return normalize(self.gallery.vectors(rows).float(), dim=1)
 
     @functools.cached_property
     def _labels(self) -> Tensor:

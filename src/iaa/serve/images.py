@@ -12,7 +12,7 @@ from iaa.data.transforms import Transform, as_tensor
 from iaa.serve.middleware import Refused
 
 if TYPE_CHECKING:
-    from iaa.provenance import ImageRef
+    from iaa.data.image_ref import ImageRef
 
 Image.init()
 FORMATS: list[str] = [
@@ -56,8 +56,7 @@ def shrink(reference: "ImageRef", side: int) -> tuple[bytes, str]:
 
     What is sent is pixels alone: nothing else that a file may hold (positions, thumbnails, scripts) leaves.
     """
-    box = None if np.isnan(reference.box).any() else reference.box
-    image = read(reference.path, at_least=side, box=box)
+    image = read(reference.path, at_least=side, box=reference.box)
     image.thumbnail((side, side))
     small = max(image.size) <= SIDES[0]  # drawings and icons: not worth the loss
     out = io.BytesIO()

@@ -96,7 +96,7 @@ class Service:
         """Which class it may be, or none, once that is learnt."""
         if self.insights.naming is None:
             return None
-        (names,) = await self._aside(self.insights.naming.names, query[None])
+        (names,) = await self._aside(self.insights.naming.classify, query[None])
         candidates = [Candidate(label=one.label, score=one.score) for one in names.candidates]
         return Likely(classes=candidates, known=names.known)
 

@@ -1,1 +1,1 @@
-"""Around Algorithm 1: the assembly of a run, its directory, checkpoints, measuring and display."""
+"""The parts that Algorithm 1 is run with: setup, schedules, checkpoints, scoring, signals, loggers."""

@@ -1,20 +1,20 @@
-"""Where a run stands, in one safetensors file: weights, statistics, optimiser, epoch and step. No pickle."""
+"""Checkpoints in one safetensors file: weights, statistics, optimiser, epoch and step. No pickle."""
 
-import errno
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from iaa.training.runs import write
+from iaa.files import parse_json, read_tensors, write_tensors
+from iaa.runs import CHECKPOINT, Run
+from iaa.training.epoch_totals import EpochTotals
 from iaa.training.setup import Task
 
 FORMAT = "iaa-checkpoint-1"
-FILE = "checkpoint.safetensors"
+KEYS = ("format", "fingerprint", "position", "factor_age", "disguise", "precision")
 
 
 @dataclass
@@ -28,67 +28,55 @@ class Position:
     best: float = float("-inf")
     best_epoch: int = -1
     seconds: float = 0.0
-    """Training time so far, interruptions left out."""
-    told: dict[str, Any] = field(default_factory=dict)
-    """What the steps of this epoch that are done amount to."""
+    """Training time so far, without interruptions."""
+    totals: EpochTotals = field(default_factory=EpochTotals)
+    """Sums over the steps of this epoch that are done."""
 
 
-def save(folder: Path, task: Task, position: Position) -> None:
-    """Replace the run's checkpoint; a full disk leaves the last one as it was."""
-    from safetensors.torch import save_file
-
+def save(run: Run, task: Task, position: Position) -> None:
+    """Replace the run's checkpoint; if the disk is full, the last one stays."""
     tensors = {f"network.{key}": value for key, value in task.network.state_dict().items()}
     tensors |= {f"criterion.{key}": value for key, value in task.criterion.state_dict().items()}
-    for place, entry in _optimizer_state(task).items():
-        for key, value in entry.items():
+    for index, state in task.optimizer.optimizer.state_dict()["state"].items():
+        for key, value in state.items():
             if isinstance(value, Tensor):
-                tensors[f"optimizer.{place}.{key}"] = value
+                tensors[f"optimizer.{index}.{key}"] = value
     augment = task.criterion.augment
-    if (
-        augment._factor is not None
-    ):  # renewed now and then while streaming, so it is part of where a run stands
+    if augment._factor is not None:  # renewed now and then while streaming, so it belongs to the state
         tensors["factor"] = augment._factor
-    tensors = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
     header = {
         "format": FORMAT,
         "fingerprint": fingerprint(task),
-        "position": json.dumps(vars(position)),
+        "position": json.dumps(asdict(position)),
         "factor_age": str(augment._factor_age),
         "disguise": json.dumps(task.criterion._disguise),  # it decides how often a random miner draws
         "precision": json.dumps(_plain(task.fabric.strategy.precision.state_dict())),
     }
-    try:
-        write(folder / FILE, lambda beside: save_file(tensors, beside, header))
-    except Exception as error:  # safetensors has its own for a full disk
-        raise _disk(error, folder) from error
+    write_tensors(run / CHECKPOINT, tensors, header)
 
 
-def restore(folder: Path, task: Task) -> Position:
-    """Put the run where its checkpoint stands; at the beginning if there is none yet."""
-    from safetensors import SafetensorError, safe_open
-
-    path = folder / FILE
+def restore(run: Run, task: Task) -> Position:
+    """Bring the run back to its checkpoint; to the beginning if there is none yet."""
+    path = run / CHECKPOINT
     if not path.exists():
         return Position()
-    try:
-        with safe_open(path, "pt") as file:
-            header = file.metadata() or {}
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a dict)
-    except SafetensorError as error:
-        raise ValueError(f"checkpoint {path} is half-written or no safetensors file: {error}") from error
-    if header.get("format") != FORMAT:
-        raise ValueError(f"{path} is no checkpoint of a run: its header lacks format = {FORMAT!r}")
+    tensors, header = read_tensors(path)
+    if header.get("format") != FORMAT or any(key not in header for key in KEYS):
+        raise ValueError(f"{path} is not a checkpoint: its header lacks format = {FORMAT!r} or other entries")
     if header["fingerprint"] != fingerprint(task):
-        raise ValueError(f"checkpoint {path} belongs to another run: its configuration or its data differ")
-    task.network.load_state_dict(_under("network.", tensors))
-    task.criterion.load_state_dict(_under("criterion.", tensors))
-    task.criterion.augment._factor_age = int(header["factor_age"])
-    task.criterion._disguise = json.loads(header.get("disguise", '"easy"'))
-    if "factor" in tensors:
-        task.criterion.augment._factor = tensors["factor"].to(task.fabric.device)
-    _restore_optimizer(task, _under("optimizer.", tensors))
-    task.fabric.strategy.precision.load_state_dict(json.loads(header["precision"]))
-    return Position(**json.loads(header["position"]))
+        raise ValueError(f"{path} belongs to another run: its configuration or its data differ")
+    try:
+        task.network.load_state_dict(_below("network.", tensors))
+        task.criterion.load_state_dict(_below("criterion.", tensors))
+        task.criterion.augment._factor_age = int(header["factor_age"])
+        task.criterion._disguise = json.loads(header["disguise"])
+        if "factor" in tensors:
+            task.criterion.augment._factor = tensors["factor"].to(task.fabric.device)
+        _restore_optimizer(task, _below("optimizer.", tensors))
+        task.fabric.strategy.precision.load_state_dict(parse_json(header["precision"], str(path)))
+        return _position(header["position"], str(path))
+    except (RuntimeError, TypeError, KeyError, ValueError) as error:
+        raise ValueError(f"{path} does not fit this run: {' '.join(str(error).split())}") from error
 
 
 def fingerprint(task: Task) -> str:
@@ -96,34 +84,23 @@ def fingerprint(task: Task) -> str:
     return sha256((task.config.to_json() + task.sampler.fingerprint).encode()).hexdigest()[:16]
 
 
-def _optimizer_state(task: Task) -> dict[int, dict[str, Any]]:
-    state: dict[int, dict[str, Any]] = task.optimizer.optimizer.state_dict()["state"]
-    return state
+def _position(text: str, source: str) -> Position:
+    values = parse_json(text, source, required=[entry.name for entry in fields(Position)])
+    return Position(**{**values, "totals": EpochTotals(**values["totals"])})
 
 
 def _restore_optimizer(task: Task, tensors: dict[str, Tensor]) -> None:
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():
-        place, _, key = name.partition(".")
-        state.setdefault(int(place), {})[key] = value
+        index, _, key = name.partition(".")
+        state.setdefault(int(index), {})[key] = value
     optimizer: torch.optim.Optimizer = task.optimizer.optimizer
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
-def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
 
 
 def _plain(state: dict[str, Any]) -> dict[str, Any]:
     return {key: value.item() if isinstance(value, Tensor) else value for key, value in state.items()}
-
-
-def _disk(error: Exception, folder: Path) -> Exception:
-    """A full disk said in words; safetensors reports it as an error of its own kind."""
-    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    if not full and "No space left" not in str(error) and "os error 28" not in str(error):
-        return error
-    last = "the last good checkpoint stays" if (folder / FILE).exists() else "there is no checkpoint yet"
-    return OSError(
-        f"the disk of {folder} is full: {last}; make room, then go on with `iaa train --resume {folder}`"
-    )

@@ -1,4 +1,4 @@
-"""A dry run: what a configuration amounts to, before hours are spent."""
+"""A dry run: the size and cost of a configuration, before hours are spent on it."""
 
 import time
 from typing import Any
@@ -13,25 +13,25 @@ from iaa.training.setup import assemble, launch
 STEPS = 3
 
 
-def rehearse(config: Config) -> dict[str, Any]:
-    """Classes, samples, batches, parameters, memory, and the time of a few real steps times their number."""
+def dry_run(config: Config) -> dict[str, Any]:
+    """Classes, samples, batches, parameters, memory, and the time extrapolated from a few real steps."""
     fabric = launch(config)
     task = assemble(config, fabric)
     sizes = task.train.class_sizes()
     steps = len(task.sampler)
     batches = iter(task.batches)
-    taken: list[float] = []
+    seconds: list[float] = []
     images = 0
     for _ in range(min(STEPS, steps)):
         inputs, labels, _ = next(batches)
-        begun = time.monotonic()
+        began = time.monotonic()
         z = task.model(task.put(inputs))
         z, labels = distributed.gather(z.float(), labels.to(z.device))
         task.criterion.augment.update(z.detach(), labels)
         fabric.backward(task.criterion(z, labels))
-        taken.append(time.monotonic() - begun)
+        seconds.append(time.monotonic() - began)
         images = len(z)
-    step = min(taken)
+    step = min(seconds)
     passes = 0.0
     if config.augment.copies and config.augment.refresh == "pass":
         passes = len(task.train) / images / config.augment.refresh_every / 3  # forward alone
@@ -52,22 +52,22 @@ def rehearse(config: Config) -> dict[str, Any]:
         )
     facts |= {
         "network": f"{task.network.describe()}",  # type: ignore[operator]
-        "parameters": f"{weights:,}, {learning:,} of them learn (losses' own included)",
-        "batches": f"{steps} an epoch of about {images} samples, on {fabric.world_size} devices together",
-        "augmentation": f"{config.augment.copies} synthetics each, statistics by {config.augment.refresh}",
+        "parameters": f"{weights:,}, {learning:,} of them trained (including those of the loss)",
+        "batches": f"{steps} per epoch of about {images} samples, over {fabric.world_size} devices",
+        "augmentation": f"{config.augment.copies} copies per sample, statistics by {config.augment.refresh}",
         "memory": _memory(),
-        "time": f"about {_time(hours)} for {config.epochs} epochs ({1000 * step:.0f} ms a step)",
+        "time": f"about {_time(hours)} for {config.epochs} epochs ({1000 * step:.0f} ms per step)",
     }
     return facts
 
 
 def _memory() -> str:
     if torch.cuda.is_available():
-        return f"{torch.cuda.max_memory_allocated() / 2**30:.2f} GiB on the device at the most"
+        return f"{torch.cuda.max_memory_allocated() / 2**30:.2f} GiB on the device at the peak"
     import resource
 
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return f"{used / 2**30:.2f} GiB used at the most, {free_memory() / 2**30:.1f} GiB free"
+    return f"{used / 2**30:.2f} GiB used at the peak, {free_memory() / 2**30:.1f} GiB free"
 
 
 def _time(hours: float) -> str:

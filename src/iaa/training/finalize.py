@@ -1,93 +1,68 @@
-"""The end of a run: the chosen weights, their embeddings, and what they are worth beside doing nothing."""
+"""The end of a run: the chosen weights, their embeddings, and scores next to those without training."""
 
-import copy
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from iaa.config import network_name
-from iaa.provenance import weights_hash
+from iaa.data_source import build_network, classes_in_both
+from iaa.files import read_tensors, write_json, write_tensors
+from iaa.runs import BEST, METRICS, MODEL, STATISTICS, Run
 from iaa.training import scoring
 from iaa.training.checkpoint import Position
-from iaa.training.data_source import Source, open_source, trained_on
-from iaa.training.runs import write, write_json
 from iaa.training.setup import Task
 
-BEST, MODEL, STATISTICS = "best.safetensors", "model.safetensors", "statistics.safetensors"
 
-
-def save_tensors(path: Path, module: nn.Module) -> None:
-    """The state of a module, whole or not at all."""
-    from safetensors.torch import save_file
-
-    tensors = {key: value.detach().cpu().contiguous() for key, value in module.state_dict().items()}
-    write(path, lambda beside: save_file(tensors, beside, {"format": "pt"}))
-
-
-def origin(source: Source, network: nn.Module) -> dict[str, str]:
-    """What embeddings have to say to be compared and searched: their network, and where ids start."""
-    found = {"weights_sha256": weights_hash(network)}
-    return found if source.root is None else {**found, "root": source.root}
-
-
-def close(task: Task, folder: Path, position: Position) -> dict[str, Any]:
-    """Measure the chosen epoch and write ``model``, ``statistics``, ``embeddings`` and ``metrics.json``."""
-    config, writes = task.config, task.fabric.is_global_zero
-    rows: dict[str, scoring.Scores] = {}
-    if config.run.untrained:
-        name, plain = task.source.plain()
-        rows[name] = scoring.score_tests(task, plain)
-        rows.update(_untrained(task))
+def finalize(task: Task, run: Run, position: Position) -> None:
+    """Score the chosen epoch and write ``model``, ``statistics``, ``embeddings`` and ``metrics.json``."""
+    config = task.config
+    table: dict[str, scoring.TestScores] = _untrained(task) if config.run.untrained else {}
     epoch = config.epochs - 1
     if config.run.select == "best" and position.best_epoch != epoch:
-        rows["trained, last epoch"] = scoring.score_tests(task, task.network)
-        from safetensors.torch import load_file
-
+        table["trained, last epoch"] = scoring.score_tests(task, task.network)
         task.fabric.barrier()
-        task.network.load_state_dict(load_file(folder / BEST))
+        task.network.load_state_dict(read_tensors(run / BEST)[0])
         epoch = position.best_epoch
-    meta = {
-        "data": config.data,
-        "model": network_name(config),
-        "run": folder.name,
+    meta = run.origin(task.network, epoch=epoch, seed=config.seed)
+    table["trained"] = scoring.score_tests(task, task.network, run=run, meta=meta)
+    if task.fabric.is_global_zero:
+        save_module(run, MODEL, task.network)
+        save_module(run, STATISTICS, task.criterion.augment)
+        write_json(run / METRICS, _metrics(task, table, epoch, position))
+
+
+def save_module(run: Run, name: str, module: nn.Module) -> None:
+    """Write the state of a module to a file of the run."""
+    write_tensors(run / name, module.state_dict(), {"format": "pt"})
+
+
+def _metrics(
+    task: Task, table: dict[str, scoring.TestScores], epoch: int, position: Position
+) -> dict[str, Any]:
+    validation = {"MAP@R": position.best, "epoch": position.best_epoch} if position.best_epoch >= 0 else None
+    return {
+        "test": table["trained"],
+        "table": table,
         "epoch": epoch,
-        "seed": config.seed,
-        **origin(task.source, task.network),
-    }
-    trained = scoring.score_tests(task, task.network, keep=folder, meta=meta)
-    rows["trained"] = trained
-    metrics = {
-        "test": trained,
-        "table": rows,
-        "epoch": epoch,
-        "select": config.run.select,
-        "validation": {"MAP@R": position.best, "epoch": position.best_epoch}
-        if position.best_epoch >= 0
-        else None,
+        "select": task.config.run.select,
+        "validation": validation,
         "training_seconds": position.seconds,
         "train": {
             "samples": len(task.train),
             "classes": len(task.train.class_sizes()),
-            "tested_as_well": len(trained_on(task.source)),
+            "tested_as_well": len(classes_in_both(task.source)),
         },
     }
-    if writes:
-        save_tensors(folder / MODEL, task.network)
-        save_tensors(folder / STATISTICS, task.criterion.augment)
-        write_json(folder / "metrics.json", metrics)
-    return metrics
 
 
-def _untrained(task: Task) -> dict[str, scoring.Scores]:
-    """The network as it was before: its pooled features, since a fresh head says nothing."""
-    if task.config.data.startswith("embeddings:"):
-        return {}
+def _untrained(task: Task) -> dict[str, scoring.TestScores]:
+    """Scores of raw features and of the network before training (its pooled features: the head is random)."""
+    name, raw = task.source.raw_features()
+    table = {name: scoring.score_tests(task, raw)}
+    if task.preprocessing is None:  # vectors: there is no network before the head
+        return table
     with torch.random.fork_rng():
-        _, network = open_source(task.config)
-    network = copy.deepcopy(network).to(task.fabric.device)
-    network.head = nn.Identity()
-    network.dim = network.features
-    began = "pretrained" if getattr(network, "loaded", None) else "untrained"
-    return {f"{began} {task.config.model}": scoring.score_tests(task, network)}
+        network = build_network(task.config, task.source).to(task.fabric.device)
+    network.head, network.dim = nn.Identity(), network.features
+    start = "pretrained" if getattr(network, "loaded", None) else "untrained"
+    return {**table, f"{start} {task.config.model}": scoring.score_tests(task, network)}

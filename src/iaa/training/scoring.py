@@ -1,81 +1,75 @@
-"""Retrieval on classes the network has not seen: while training, and in the end."""
+"""Retrieval scores on classes the network has not seen, during training and at its end."""
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from iaa.data import Dataset
-from iaa.embed import embed_batches
+from iaa.data_source import Batches
+from iaa.embed import PRECISIONS, embed_batches
 from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.evaluation import evaluate
+from iaa.runs import Run
 from iaa.training import distributed
-from iaa.training.data_source import Batches
 from iaa.training.setup import Task
 
-AUTOCAST = {"32": None, "bf16": torch.bfloat16, "16": torch.float16}
-Scores = dict[str, dict[str, float]]
-"""Of every test part: R@K, RP and MAP@R in percent."""
+TestScores = dict[str, dict[str, float]]
+"""Of every test set: R@K, RP and MAP@R in percent."""
 
 
-def embed(
-    task: Task,
-    network: nn.Module,
-    batches: Batches,
-    on_batch: Callable[[int], None] = lambda count: None,
-) -> tuple[Tensor, Tensor, Tensor]:
+def embed(task: Task, network: nn.Module, batches: Batches) -> tuple[Tensor, Tensor, Tensor]:
     """Embeddings, labels and rows of this rank's batches."""
-    placed = ((task.put(images), labels, rows) for images, labels, rows in batches)
-    precision = AUTOCAST[task.config.precision]
-    return embed_batches(network, placed, device=task.fabric.device, precision=precision, on_batch=on_batch)
+    moved = ((task.put(images), labels, rows) for images, labels, rows in batches)
+    return embed_batches(
+        network, moved, device=task.fabric.device, precision=PRECISIONS[task.config.precision]
+    )
 
 
 def embeddings(
-    task: Task, network: nn.Module, part: Dataset, *, batches: Batches | None = None
+    task: Task,
+    network: nn.Module,
+    part: Dataset,
+    *,
+    batches: Batches | None = None,
+    meta: dict[str, Any] | None = None,
 ) -> Embeddings:
     """Embeddings of a whole part, on every rank: each embeds its share."""
     rank, ranks = task.fabric.global_rank, task.fabric.world_size
-    z, labels, rows = embed(task, network, batches or share(task, part))
+    z, labels, rows = embed(task, network, batches or rank_batches(task, part))
     device = task.fabric.device
     z, labels, rows = (distributed.collect(t.to(device)).cpu() for t in (z, labels, rows * ranks + rank))
     order = rows.argsort()
     z, labels, rows = z[order], labels[order], rows[order]
-    at = rows.numpy()
     names = {label: part.class_names[label] for label in labels.unique().tolist()}
-    ids = task.source.ids(part, rows)
-    return Embeddings(z, labels, ids, names, part.split[at].tolist(), part.role[at].tolist())
+    split, role = (column[rows.numpy()].tolist() for column in (part.split, part.role))
+    return Embeddings(z, labels, task.source.ids(part, rows), names, split, role, meta or {})
 
 
-def share(task: Task, part: Dataset, *, again: bool = False) -> Batches:
+def rank_batches(task: Task, part: Dataset, *, again: bool = False) -> Batches:
     """This rank's rows of a part, as test-time images."""
-    return task.source.in_order(
-        part, slice(task.fabric.global_rank, None, task.fabric.world_size), again=again
-    )
+    rows = slice(task.fabric.global_rank, None, task.fabric.world_size)
+    return task.source.in_order(part, task.preprocessing, rows, again=again)
 
 
 def scores(data: Embeddings, ks: tuple[int, ...], split: str = "test") -> dict[str, float]:
-    """R@K, RP and MAP@R in percent, by the roles in the data; no K beyond the neighbours there are."""
+    """R@K, RP and MAP@R in percent, by the roles in the data; no K beyond the number of neighbours."""
     pairs = zip(data.split, data.role, strict=True)
-    found = [role for one, role in pairs if one == split and role != "query"]
-    neighbors = len(found) - ("both" in found)
+    roles = [role for part, role in pairs if part == split and role != "query"]
+    neighbors = len(roles) - ("both" in roles)
     values = evaluate(data, ks=tuple(k for k in ks if k <= max(neighbors, 1)), split=split).values()
     return {name: float(value.mean()) for name, value in values.items()}
 
 
 def score_tests(
-    task: Task, network: nn.Module, *, keep: Path | None = None, meta: dict[str, Any] | None = None
-) -> Scores:
-    """Scores of all test parts; their embeddings are kept in a run directory."""
-    found = {}
+    task: Task, network: nn.Module, *, run: Run | None = None, meta: dict[str, Any] | None = None
+) -> TestScores:
+    """Scores of all test sets; their embeddings are saved to ``run``."""
+    scored: TestScores = {}
     for name, part in task.source.tests.items():
-        data = embeddings(task, network, part)
-        if keep is not None and task.fabric.is_global_zero:
-            file = "embeddings.safetensors" if name == "test" else f"embeddings-{name}.safetensors"
-            kept = Embeddings(
-                data.z, data.labels, data.ids, data.class_names, data.split, data.role, meta or {}
+        data = embeddings(task, network, part, meta=meta)
+        if run is not None and task.fabric.is_global_zero:
+            data.save(
+                run / ("embeddings.safetensors" if name == "test" else f"embeddings-{name}.safetensors")
             )
-            kept.save(keep / file)
-        found[name] = scores(data, part.ks)
-    return found
+        scored[name] = scores(data, part.ks)
+    return scored

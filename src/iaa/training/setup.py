@@ -1,7 +1,7 @@
 """From a configuration to the parts of a run: processes, data, network, loss, optimiser."""
 
+import inspect
 import logging
-import math
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,25 +11,26 @@ import torch
 from torch import Tensor, nn
 
 from iaa.boosting import BoostedLoss
-from iaa.config import Augment, Config, Optimizer
+from iaa.config import Config, Optimizer
 from iaa.data import Dataset
 from iaa.data.sampler import BalancedSampler
+from iaa.data_source import Batches, Source, build_network, classes_in_both, open_data
+from iaa.embed import PRECISIONS
 from iaa.errors import need, unknown
-from iaa.losses import Baseline
+from iaa.losses import PAIRS, PROXIES
 from iaa.losses import build as build_loss
 from iaa.method.augment import IAA
-from iaa.training.data_source import Batches, Source, open_source, trained_on
+from iaa.models import Preprocessing
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 _log = logging.getLogger("iaa.train")
-PRECISION = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 
 
 @dataclass
 class Task:
-    """All that Algorithm 1 needs."""
+    """Everything Algorithm 1 works with."""
 
     config: Config
     fabric: "Fabric"
@@ -39,73 +40,78 @@ class Task:
     sampler: BalancedSampler
     batches: Batches
     """Training batches of the epoch the sampler is set to."""
-    still: Batches
-    """This rank's share of the training set (or of some of it) as test-time images, for the statistics."""
+    statistics_batches: Batches
+    """This rank's share of the training set (or of a sample) as test-time images, for the statistics."""
     network: nn.Module
     """The bare network."""
+    preprocessing: Preprocessing | None
+    """How images are prepared for it; None for vectors."""
     model: nn.Module
-    """The network as the processes train it."""
+    """The network as wrapped for training, by DDP and the compiler."""
     criterion: BoostedLoss
     optimizer: Any
 
     def describe(self) -> str:
-        """What is trained on what, in two lines."""
+        """Data and network in two lines."""
         samples, classes = len(self.train), len(self.train.class_sizes())
         data = f"{self.config.data}: {samples:,} training samples of {classes:,} classes"
-        return f"{data}, {len(self.sampler)} steps an epoch\n{self.network.describe()}"  # type: ignore[operator]
+        return f"{data}, {len(self.sampler)} steps per epoch\n{self.network.describe()}"  # type: ignore[operator]
 
     def put(self, images: Tensor) -> Tensor:
-        """On the device, in the memory order that is wanted."""
+        """Move images to the device, in the configured memory format."""
         images = images.to(self.fabric.device, non_blocking=True)
         last = self.config.network.channels_last and images.ndim == 4
         return images.contiguous(memory_format=torch.channels_last) if last else images
 
 
 def launch(config: Config) -> "Fabric":
-    """Fabric with its processes started; under torchrun they are there already."""
+    """Fabric with its processes started; torchrun has started them already."""
     need("lightning_fabric", extra="train")
     from lightning_fabric import Fabric
 
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not there.get(config.accelerator, True):
-        raise ValueError(f"accelerator {config.accelerator} is not there: use auto or cpu")
-    if config.precision == "16" and (config.accelerator == "cpu" or not any(there.values())):
-        raise ValueError("precision 16 needs an accelerator: use bf16 on the CPU")
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not available.get(config.device, True):
+        raise ValueError(f"device {config.device} is not available here: use auto or cpu")
+    if config.precision == "fp16" and (config.device == "cpu" or not any(available.values())):
+        raise ValueError("precision fp16 needs cuda or mps: use bf16 on the CPU")
     devices, nodes = config.devices, 1
     if "TORCHELASTIC_RUN_ID" in os.environ:
         devices = int(os.environ["LOCAL_WORLD_SIZE"])
         nodes = int(os.environ["WORLD_SIZE"]) // devices
+    mixed = PRECISIONS[config.precision] is not None
     fabric = Fabric(
-        accelerator=config.accelerator,
+        accelerator=config.device,
         devices=devices,
         num_nodes=nodes,
         strategy="ddp" if devices * nodes > 1 else "auto",
-        precision=PRECISION[config.precision],  # type: ignore[arg-type]
+        precision=f"{config.precision.removeprefix('fp')}-{'mixed' if mixed else 'true'}",  # type: ignore[arg-type]
     )
     fabric.launch()
     return fabric
 
 
 def assemble(config: Config, fabric: "Fabric") -> Task:
-    """Everything in place; the same on every rank, save its share of the batches."""
+    """Build every part of a run; all ranks build the same, except for their share of the batches."""
     ranks = fabric.world_size
     if config.batch.classes % ranks:
         raise ValueError(
             f"batch.classes ({config.batch.classes}) must be a multiple of the {ranks} processes"
         )
-    _loss(config, 2, 2)  # a name that is wrong is told before any image is read
-    source, network = open_source(config)
+    check_loss(config)  # before any image is read
+    source = open_data(config)
+    network = build_network(config, source)
+    preprocessing: Preprocessing | None = getattr(network, "preprocessing", None)
     train = source.dataset.part("train")
     for name, part in {"val": source.dataset.part("val"), **source.tests}.items():
         if len(part) and len(np.unique(part.labels)) < 2:
             raise ValueError(
-                f"{config.data} has one class alone in its {name} part, where all neighbours are right: "
-                "add a second one, or classes to draw it from"
+                f"{config.data} has a single class in its {name} part, so every neighbour would be right: "
+                "add a second class"
             )
-    if (shared := len(trained_on(source))) and fabric.is_global_zero:
+    if (shared := len(classes_in_both(source))) and fabric.is_global_zero:
         _log.warning("%d test classes are trained on as well: scores are not those of unseen classes", shared)
-    samples = source.training(train)
+    samples = source.training(train, preprocessing)
     if len(samples.paths) < len(train):  # unreadable images were left out
         readable = set(samples.paths)
         train = train.take([path in readable for path in train.paths])
@@ -118,76 +124,51 @@ def assemble(config: Config, fabric: "Fabric") -> Task:
         rank=fabric.global_rank,
         world_size=ranks,
     )
-    looked_at = train
+    estimated = train
     if config.augment.samples is not None:
-        looked_at = train.per_class(config.augment.samples, seed=config.seed)
+        estimated = train.per_class(config.augment.samples, seed=config.seed)
     criterion = _criterion(config, int(train.labels.max()) + 1, network.dim).to(fabric.device)
     optimizer = _optimizer(config.optimizer, network, criterion)
-    wanted: nn.Module = network
+    wrapped: nn.Module = network
     if config.network.channels_last:
-        wanted = wanted.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        wrapped = wrapped.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if config.network.compile:
-        wanted = torch.compile(wanted)  # type: ignore[assignment]
-    model, optimizer = fabric.setup(wanted, optimizer)
+        wrapped = torch.compile(wrapped)  # type: ignore[assignment]
+    model, optimizer = fabric.setup(wrapped, optimizer)
     return Task(
         config,
         fabric,
         source,
         train,
         sampler,
-        source.batches(samples, sampler),  # type: ignore[arg-type]
-        source.in_order(looked_at, slice(fabric.global_rank, None, ranks), again=True),
-        network,
-        model,
-        criterion,
-        optimizer,
+        batches=source.batches(samples, sampler),  # type: ignore[arg-type]
+        statistics_batches=source.in_order(
+            estimated, preprocessing, slice(fabric.global_rank, None, ranks), again=True
+        ),
+        network=network,
+        preprocessing=preprocessing,
+        model=model,
+        criterion=criterion,
+        optimizer=optimizer,
     )
 
 
-def augmentation(options: Augment, num_classes: int, dim: int) -> IAA:
-    """The method with the options of a run."""
-    return IAA(
-        num_classes,
-        dim,
-        covariance=options.covariance,
-        correction=options.correction,
-        around=options.around,
-        space=options.space,
-        strength=options.strength,
-        copies=options.copies,
-        neighbors=options.neighbors,
-        mean_width=options.mean_width,
-        cov_width=options.cov_width,
-        global_share=options.global_share,
-        falloff=options.falloff,
-        few=options.few,
-        scale=None if options.scale == "raw" else options.scale,
-        search=options.search,
-        decay=options.decay,
-        refresh_every=options.refresh_every,
-    )
-
-
-def rate(options: Optimizer, epoch: float, epochs: int) -> float:
-    """What the learning rates are multiplied by at a moment, counted in epochs."""
-    if epoch < options.warmup_epochs:
-        return epoch / options.warmup_epochs
-    if options.schedule == "steps":
-        return options.drop_by ** sum(epoch >= drop for drop in options.drop_at)
-    return (1 + math.cos(math.pi * epoch / epochs)) / 2 if options.schedule == "cosine" else 1.0
-
-
-def _loss(config: Config, num_classes: int, dim: int) -> Baseline:
-    try:
-        return build_loss(config.loss, num_classes=num_classes, dim=dim, **config.loss_options)
-    except TypeError as error:  # build names the loss itself; here an option has no place
-        raise ValueError(f"loss_options do not fit {config.loss}: {error}") from error
+def check_loss(config: Config) -> None:
+    """Raise for a loss or an option of it that does not exist."""
+    known = {**PAIRS, **PROXIES}
+    if config.loss not in known:
+        raise unknown("loss", config.loss, known)
+    parameters = inspect.signature(known[config.loss]).parameters.values()
+    options = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    for name in config.loss_options:
+        if name not in options:
+            raise unknown(f"loss_options of {config.loss}", name, options)
 
 
 def _criterion(config: Config, num_classes: int, dim: int) -> BoostedLoss:
-    loss, miner = _loss(config, num_classes, dim)
+    loss, miner = build_loss(config.loss, num_classes=num_classes, dim=dim, **config.loss_options)
     options = config.augment
-    augment = augmentation(options, num_classes, dim)
+    augment = IAA(num_classes, dim, **options.keywords())
     own_copies = config.loss == "triplet" if options.own_copies is None else options.own_copies
     return BoostedLoss(loss, augment, miner, anchors=options.anchors, own_copies=own_copies)
 

@@ -1,19 +1,20 @@
-"""What synthetics cost in a run: its own data, network, loss and optimiser, real steps (Fig. 11)."""
+"""The cost of synthetics in a run: real steps with its data, network, loss and optimiser (Fig. 11)."""
 
+import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from dataclasses import replace
 
 import torch
 
 from iaa.analysis.cost import Cost, measure
-from iaa.config import load_config
 from iaa.data.image_dataset import Batch
+from iaa.runs import Run
 from iaa.training import scoring
 from iaa.training.setup import Task, assemble, launch
 
 
 def run_cost(
-    run: str | Path,
+    run: str | os.PathLike[str],
     *,
     copies: Sequence[int] = (0, 1, 2, 3, 4, 5),
     rounds: int = 15,
@@ -21,10 +22,11 @@ def run_cost(
 ) -> Cost:
     """Time and memory of a step for every number of copies, on one batch of the run's training data.
 
-    The network is as it was before training: what a step costs does not depend on the weights. Nothing of the
-    run is changed.
+    The network has random weights, which do not change what a step costs. Nothing in the run is changed.
     """
-    config = load_config(run)
+    run = Run(run)
+    network = replace(run.config.network, pretrained=False, weights=None)
+    config = replace(run.config, network=network)
     task = assemble(config, launch(config))
     inputs, labels, rows = next(iter(task.batches))
     images, labels = task.put(inputs), labels.to(task.fabric.device)
@@ -46,7 +48,7 @@ def run_cost(
     def embed() -> None:
         scoring.embed(task, task.network, [Batch(inputs, labels.cpu(), rows)])
 
-    found = measure(
+    return measure(
         step,
         statistics,
         embed,
@@ -55,17 +57,16 @@ def run_cost(
         steps_per_epoch=len(task.sampler),
         pass_share=len(labels) / len(task.train),
         device=task.fabric.device.type,
-        what=_what(task, len(labels), run),
+        what=_notes(task, len(labels), run),
         tick=tick,
     )
-    return found
 
 
-def _what(task: Task, batch: int, run: str | Path) -> list[str]:
+def _notes(task: Task, batch: int, run: Run) -> list[str]:
     config, device, classes = task.config, task.fabric.device, task.criterion.augment.num_classes
     threads = f", {torch.get_num_threads()} threads" if device.type == "cpu" else ""
     return [
-        f"Run {Path(run).resolve().name}: {config.loss} on {config.data}, {task.network.describe()}.",  # type: ignore[operator]
+        f"Run {run.name}: {config.loss} on {config.data}, {task.network.describe()}.",  # type: ignore[operator]
         f"A step: one batch of {batch} samples through network, synthetics, loss, gradients and optimiser; "
         "reading images is not counted.",
         f"Statistics: {len(task.train):,} samples of {classes:,} classes in {config.network.dim} dimensions, "

@@ -11,7 +11,7 @@ import torch
 import iaa
 import tiny_runs
 import tiny_server
-from iaa.config import Network, Run
+from iaa.config import Network, RunOptions
 from iaa.data.image_dataset import transform
 from iaa.export import export_run, onnx_check
 from iaa.export.onnx_graph import Exportable, write_graph
@@ -44,9 +44,9 @@ def head(tmp_path_factory) -> Path:
         data=f"embeddings:{folder / 'x.safetensors'}",
         epochs=1,
         network=Network(dim=5, hidden=(7,)),
-        run=Run(out=str(folder / "runs"), name="head", untrained=True, logger="none"),
+        run=RunOptions(out=str(folder / "runs"), name="head", untrained=True, logger="none"),
     )
-    return train(config, quiet=True)
+    return train(config, quiet=True).path
 
 
 def open_file(path: Path) -> onnxruntime.InferenceSession:
@@ -170,7 +170,7 @@ def test_a_folder_with_weights_and_card_loads_and_embeds_the_same(images, tmp_pa
     kept = json.loads((tmp_path / "given" / "metrics.json").read_text())
     low, high = kept["intervals"]["test"]["R@1"]["over_classes"]
     assert f"| {low:.1f} – {high:.1f} |" in text
-    assert "IAA: 3 synthetics a sample, strength 0.2" in text
+    assert "IAA: 3 synthetics per sample, strength 0.2" in text
     assert "trained on 30 samples of 6 classes" in text
     assert "`folder:images`" in text
     for file in files:

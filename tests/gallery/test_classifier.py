@@ -1,8 +1,8 @@
 import pytest
 import torch
 
+from iaa.gallery.classifier import open_classifier
 from iaa.gallery.gallery import Gallery
-from iaa.gallery.gallery_classifier import open_naming
 from iaa.retrieval.classify import Identifier
 from iaa.retrieval.embeddings import Embeddings
 
@@ -17,36 +17,36 @@ def gallery(tmp_path, name="own", *, classes=24, each=6, first=0, split="train",
     names = {label: f"class {label + first}" for label in range(classes)}
     splits = split if isinstance(split, list) else [split] * len(labels)
     data = Embeddings(z, labels, [f"{name} {row}" for row in range(len(z))], names, splits)
-    return Gallery(data, tmp_path / f"{name}.safetensors")
+    return Gallery.from_embeddings(data, name)
 
 
 def test_names_come_from_the_gallery_and_strangers_are_unknown(tmp_path):
     own = gallery(tmp_path, split=["train"] * 96 + ["test"] * 48)
-    naming = open_naming(own, own=own)
-    assert naming.learnt_on == "16 training classes"  # test classes teach nothing
+    classifier = open_classifier(own, own=own)
+    assert classifier.learned_from == "16 training classes"  # test classes teach nothing
     mine = gallery(tmp_path, "asked", each=1, seed=1)
-    found = naming.names(mine.data.z, top=2)
+    found = classifier.classify(mine.data.z, top=2)
     right = [one.candidates[0].label == f"class {row}" for row, one in enumerate(found)]
     assert sum(right) >= 22
     assert sum(bool(one.known) for one in found) >= 20
-    strangers = naming.names(gallery(tmp_path, "other", first=60, each=1, seed=2).data.z)
+    strangers = classifier.classify(gallery(tmp_path, "other", first=60, each=1, seed=2).data.z)
     assert sum(bool(one.known) for one in strangers) <= 4
 
 
 def test_held_out_classes_teach_before_training_classes_and_those_before_the_gallerys_own(tmp_path):
     held_out = gallery(tmp_path, split=["train"] * 96 + ["val"] * 48)
-    assert open_naming(held_out).learnt_on == "8 classes held out from training"
+    assert open_classifier(held_out).learned_from == "8 classes held out from training"
     alone = gallery(tmp_path, "alone", split="test")
-    assert open_naming(alone).learnt_on == "24 classes of the gallery itself, held out in turns"
+    assert open_classifier(alone).learned_from == "24 classes of the gallery itself, held out in turns"
     few = gallery(tmp_path, "few", classes=7, split="test")
-    naming = open_naming(few)
-    assert naming.threshold is None
-    assert "too few classes" in naming.learnt_on
-    assert naming.names(few.data.z[:1])[0].known is None
+    classifier = open_classifier(few)
+    assert classifier.threshold is None
+    assert "too few classes" in classifier.learned_from
+    assert classifier.classify(few.data.z[:1])[0].known is None
 
 
 def test_another_gallery_borrows_from_the_run_but_not_from_classes_it_has_itself(tmp_path, monkeypatch):
-    from iaa.gallery import gallery_classifier as module
+    from iaa.gallery import classifier as module
 
     given = []
     plain = Identifier.__init__
@@ -58,24 +58,24 @@ def test_another_gallery_borrows_from_the_run_but_not_from_classes_it_has_itself
     monkeypatch.setattr(module.Identifier, "__init__", noted)
     own = gallery(tmp_path)
     other = gallery(tmp_path, "other", classes=10, each=1, first=20, split="test")
-    naming = open_naming(other, own=own)
+    classifier = open_classifier(other, own=own)
     z, labels = given[0]
     assert labels.unique().tolist() == list(range(20))  # classes 20 to 23 stand in both
     assert torch.equal(z, own.data.z[:120])
-    assert naming.learnt_on == "24 training classes"
-    assert naming.threshold.shots == 1
+    assert classifier.learned_from == "24 training classes"
+    assert classifier.threshold.shots == 1
 
 
 @pytest.mark.parametrize("how", ["gaussian", "mean", "image"])
 def test_large_sources_are_sampled(tmp_path, monkeypatch, how):
-    from iaa.gallery import gallery_classifier as module
+    from iaa.gallery import classifier as module
 
-    monkeypatch.setattr(module, "MOST_CLASSES", 12)
-    monkeypatch.setattr(module, "MOST_ROWS", 4)
-    naming = open_naming(gallery(tmp_path), how=how)
-    assert naming.learnt_on == "12 training classes"
-    assert naming.threshold.shots == 2
-    assert naming.identifier.how == how
+    monkeypatch.setattr(module, "MAX_CLASSES", 12)
+    monkeypatch.setattr(module, "MAX_ROWS", 4)
+    classifier = open_classifier(gallery(tmp_path), how=how)
+    assert classifier.learned_from == "12 training classes"
+    assert classifier.threshold.shots == 2
+    assert classifier.identifier.how == how
 
 
 def test_a_run_of_few_classes_learns_from_the_gallery(tmp_path):
@@ -84,8 +84,8 @@ def test_a_run_of_few_classes_learns_from_the_gallery(tmp_path):
         z = 4 * torch.randn(classes, 16, generator=torch.Generator().manual_seed(1))[labels]
         z += torch.randn(len(labels), 16, generator=torch.Generator().manual_seed(2))
         data = Embeddings(z, labels, [f"{name}{row}" for row in range(len(z))], split=[split] * len(z))
-        return Gallery(data, tmp_path / f"{name}.safetensors")
+        return Gallery.from_embeddings(data, name)
 
-    naming = open_naming(gallery("many", 100, "test"), own=gallery("few", 6, "train"))
-    assert naming.threshold is not None
-    assert naming.learnt_on == "100 classes of the gallery itself, held out in turns"
+    classifier = open_classifier(gallery("many", 100, "test"), own=gallery("few", 6, "train"))
+    assert classifier.threshold is not None
+    assert classifier.learned_from == "100 classes of the gallery itself, held out in turns"

@@ -13,8 +13,8 @@ from tiny_folders import more
 
 KILLED = """
 import sys, iaa
-from iaa.gallery import embed_gallery
-embed_gallery.SAVE_EVERY = 64
+from iaa.gallery import embedding
+embedding.SAVE_EVERY = 64
 iaa.Gallery.open(iaa.load(sys.argv[1]), "folder:" + sys.argv[2],
                  on_progress=lambda done, total: print(done, flush=True))
 """
@@ -23,7 +23,7 @@ iaa.Gallery.open(iaa.load(sys.argv[1]), "folder:" + sys.argv[2],
 def test_killed_in_the_middle_the_old_gallery_stays_and_the_rest_is_done_later(
     run, tmp_path, seen, monkeypatch
 ):
-    from iaa.gallery import embed_gallery
+    from iaa.gallery import embedding
 
     root, model = more(tmp_path / "own", "ant", "bee"), iaa.load(run)
     old = iaa.Gallery.open(model, f"folder:{root}")
@@ -38,15 +38,17 @@ def test_killed_in_the_middle_the_old_gallery_stays_and_the_rest_is_done_later(
     process.kill()
     process.stdout.close()
     assert process.wait() == -signal.SIGKILL
-    assert Embeddings.load(old.file).ids == old.data.ids
-    (old.file.parent / f".{old.file.stem}-x1.safetensors").write_bytes(b"half")  # as a kill may leave it
+    assert Embeddings.load(Path(old.name)).ids == old.data.ids
+    (Path(old.name).parent / f".{Path(old.name).stem}-x1.safetensors").write_bytes(
+        b"half"
+    )  # as a kill may leave it
     seen.clear()
-    monkeypatch.setattr(embed_gallery, "SAVE_EVERY", 64)
+    monkeypatch.setattr(embedding, "SAVE_EVERY", 64)
     new = iaa.Gallery.open(model, f"folder:{root}")
     assert len(new) == 704
     assert 0 < sum(seen) <= 700 - 128
     torch.testing.assert_close(new.data.z, model.embed(new.data.ids), rtol=1e-5, atol=1e-5)
-    left = sorted(file.suffix for file in old.file.parent.iterdir())
+    left = sorted(file.suffix for file in Path(old.name).parent.iterdir())
     assert left == [".lock", ".safetensors"]
 
 
@@ -65,7 +67,7 @@ def test_a_reader_meets_the_old_gallery_or_the_new_one_never_a_mixture(run):
     with ThreadPoolExecutor(1) as pool:
         changing = pool.submit(change)
         while not changing.done():
-            data = Embeddings.load(whole.file)
+            data = Embeddings.load(Path(whole.name))
             met.add(len(data))
             torch.testing.assert_close(data.z, torch.stack([by_name[name] for name in data.ids]))
         changing.result()
@@ -86,14 +88,14 @@ def test_while_another_process_renews_it_the_old_one_answers(run, tmp_path):
     model, root = iaa.load(run), more(tmp_path / "own", "ant", "bee")
     gallery = iaa.Gallery.open(model, f"folder:{root}")
     more(root, "cat")
-    words = [sys.executable, "-c", HOLDS, str(gallery.file.with_suffix(".lock"))]
+    words = [sys.executable, "-c", HOLDS, str(Path(gallery.name).with_suffix(".lock"))]
     other = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert other.stdout is not None
     assert other.stdout.readline() == "held\n"
     old = iaa.Gallery.open(model, f"folder:{root}")
     assert old.data.ids == gallery.data.ids
-    assert "another process is renewing" in old.notes[0]
+    assert "another process is updating" in old.notes[0]
     with pytest.raises(OSError, match="is being changed by another process"):
-        old.remove(model, "ant")
+        old.remove("ant")
     other.communicate("")
     assert len(iaa.Gallery.open(model, f"folder:{root}")) == 6

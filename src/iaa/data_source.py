@@ -1,0 +1,225 @@
+"""The data of a run: images or precomputed vectors, listed once and served in batches."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from iaa import models
+from iaa.config import Config
+from iaa.data import Dataset, load
+from iaa.data.dataset import draw_classes, make
+from iaa.data.image_dataset import Batch, ImageDataset, loader, transform
+from iaa.data.sampler import BalancedSampler, Numbered
+from iaa.data.vehicleid import SIZES
+from iaa.models import Preprocessing
+from iaa.models.vector_head import Projection
+from iaa.provenance import base_folder, check_names, image_ids
+from iaa.retrieval.embeddings import Embeddings
+
+Batches = Iterable[Batch]
+CACHE: dict[str, str | bool] = {"auto": "auto", "on": True, "off": False}
+PIXELS = 16
+"""Side of the images that raw pixels are compared on."""
+
+
+class ImageSource:
+    """The images of a dataset; batches take the preprocessing of the network they are for."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        every = _list(config)
+        default = "medium" if "medium" in every else next(iter(every))  # of vehicleid's test sets
+        self.dataset = _split(every[default], config)
+        self.tests = {name: dataset.part("test") for name, dataset in every.items()}
+        if not any(map(len, self.tests.values())):
+            raise ValueError(f"{config.data} has no test part, on which a run is scored")
+        check_names((self.dataset, *self.tests.values()))
+        root = None if config.root is None else Path(config.root)
+        self.root: str | None = str(base_folder(config.data, root, self.tests.values()))
+
+    def training(self, part: Dataset, preprocessing: Preprocessing | None) -> ImageDataset:
+        """Images with random crops and flips."""
+        return self._images(part, preprocessing, train=True, cache=True)
+
+    def batches(self, images: ImageDataset, sampler: BalancedSampler) -> Batches:
+        """Training batches of the epoch the sampler is set to."""
+        return loader(images, batches=Numbered(sampler), workers=self.config.images.workers)
+
+    def in_order(
+        self,
+        part: Dataset,
+        preprocessing: Preprocessing | None,
+        rows: slice = slice(None),
+        *,
+        again: bool = False,
+    ) -> Batches:
+        """Test-time images, row by row; cached if they are needed ``again``."""
+        part = part.take(np.arange(len(part))[rows])
+        images = self._images(part, preprocessing, train=False, cache=again, check=False)
+        return loader(images, batch_size=64, workers=self.config.images.workers)
+
+    def raw_features(self) -> tuple[str, nn.Module]:
+        """The simplest embedding, which needs no network: small images."""
+        return f"pixels ({PIXELS} x {PIXELS})", _Pixels()
+
+    def ids(self, part: Dataset, rows: Tensor) -> list[str]:
+        """Paths relative to ``root``, with boxes, as `iaa embed` writes them."""
+        return image_ids(part.take(rows.numpy()), Path(self.root or "."))
+
+    def _images(
+        self,
+        part: Dataset,
+        preprocessing: Preprocessing | None,
+        *,
+        train: bool,
+        cache: bool,
+        check: bool = True,
+    ) -> ImageDataset:
+        if preprocessing is None:
+            raise ValueError(f"{self.config.data} holds images, but the network takes vectors")
+        images = self.config.images
+        return ImageDataset(
+            part.paths,
+            part.labels,
+            transform(train, **preprocessing),
+            cache=CACHE[images.cache] if cache else False,
+            on_bad_image=images.on_bad_image,
+            boxes=part.boxes,
+            check=check,
+        )
+
+
+@dataclass(frozen=True)
+class VectorRows:
+    """Vectors with their labels; ``paths`` are their ids."""
+
+    vectors: Tensor
+    labels: Tensor
+    paths: list[str]
+
+
+class VectorSource:
+    """Precomputed vectors of any kind, from an embeddings file."""
+
+    root: str | None
+
+    def __init__(self, config: Config) -> None:
+        if config.vectors_file is None:
+            raise ValueError(f"data must be embeddings:FILE for vectors, got {config.data}")
+        self.file = Embeddings.load(config.vectors_file)
+        labels = self.file.distinct_names()
+        rows = np.arange(len(self.file))
+        whole = make(config.data, self.file.ids, labels, self.file.split, role=self.file.role, rows=rows)
+        share = 0.2 if config.split.test_share is None else config.split.test_share
+        if set(self.file.split) == {"test"}:  # no split of its own
+            chosen = draw_classes(np.unique(whole.labels), share, seed=config.seed)
+            whole = whole.with_split(np.where(np.isin(whole.labels, chosen), "test", "train"))
+        self.dataset = _split(whole, config)
+        self.tests = {"test": self.dataset.part("test")}
+        root = self.file.meta.get("root")
+        self.root = root if isinstance(root, str) else None
+
+    def training(self, part: Dataset, preprocessing: Preprocessing | None = None) -> VectorRows:
+        """The vectors as they are."""
+        vectors = self.file.z[torch.from_numpy(part.rows)].float()
+        return VectorRows(vectors, torch.from_numpy(part.labels), part.paths.tolist())
+
+    def batches(self, vectors: VectorRows, sampler: BalancedSampler) -> Batches:
+        """Training batches of the epoch the sampler is set to."""
+        return _InMemory(vectors, sampler)
+
+    def in_order(
+        self,
+        part: Dataset,
+        preprocessing: Preprocessing | None = None,
+        rows: slice = slice(None),
+        *,
+        again: bool = False,
+    ) -> Batches:
+        """Vectors, row by row."""
+        part = part.take(np.arange(len(part))[rows])
+        return _InMemory(self.training(part), torch.arange(len(part)).split(4096))
+
+    def raw_features(self) -> tuple[str, nn.Module]:
+        """The simplest embedding: the vectors themselves."""
+        return "vectors as given", nn.Identity()
+
+    def ids(self, part: Dataset, rows: Tensor) -> list[str]:
+        """The ids of the file."""
+        ids: list[str] = part.paths[rows.numpy()].tolist()
+        return ids
+
+
+Source = ImageSource | VectorSource
+
+
+def open_data(config: Config) -> Source:
+    """List the data of a configuration; nothing is decoded yet."""
+    return ImageSource(config) if config.vectors_file is None else VectorSource(config)
+
+
+def build_network(config: Config, source: Source) -> models.Embedder | Projection:
+    """A network for the data with its first weights: published, from a file, or drawn by the seed."""
+    torch.manual_seed(config.seed)
+    network = config.network
+    if isinstance(source, VectorSource):
+        return Projection(source.file.z.shape[1], dim=network.dim, hidden=network.hidden)
+    if network.hidden:
+        raise ValueError(
+            "network.hidden belongs to heads on embeddings:FILE; a network for images has a linear head"
+        )
+    return models.build(
+        config.model,
+        dim=network.dim,
+        pretrained=network.pretrained,
+        weights=network.weights,
+        pool=network.pool,
+        freeze_bn=network.freeze_bn,
+        freeze_backbone=network.freeze_backbone,
+        size=config.images.size,
+    )
+
+
+def classes_in_both(source: Source) -> list[str]:
+    """Names of the test classes that are trained on as well: none, unless custom data is split that way."""
+    tests = {part.class_names[label] for part in source.tests.values() for label in np.unique(part.labels)}
+    train = source.dataset.part("train")
+    return sorted(tests & {train.class_names[label] for label in np.unique(train.labels)})
+
+
+def _list(config: Config) -> dict[str, Dataset]:
+    """The dataset by the name of its test set; vehicleid has three that belong in one table."""
+    split = config.split
+    options: dict[str, Any] = {"root": config.root, "seed": config.seed, "protocol": split.protocol}
+    options |= {"test_share": split.test_share}
+    sizes = SIZES if config.data == "vehicleid" and split.size is None else (split.size,)
+    return {size or "test": load(config.data, size=size, **options) for size in sizes}
+
+
+def _split(whole: Dataset, config: Config) -> Dataset:
+    """Hold classes out, which keep all their images, then limit the images of the training classes."""
+    split = config.split
+    if split.val_classes:
+        whole = whole.hold_out(split.val_classes, seed=config.seed)
+    return whole if split.per_class is None else whole.per_class(split.per_class, seed=config.seed)
+
+
+@dataclass(frozen=True)
+class _InMemory:
+    vectors: VectorRows
+    batches: Iterable[Any]
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch in self.batches:
+            rows = torch.as_tensor(batch)
+            yield Batch(self.vectors.vectors[rows], self.vectors.labels[rows], rows)
+
+
+class _Pixels(nn.Module):
+    def forward(self, images: Tensor) -> Tensor:
+        return nn.functional.adaptive_avg_pool2d(images, PIXELS).flatten(1)

@@ -1,0 +1,151 @@
+"""From ids to embeddings, many at a time: what a killed process has finished is not done again."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from iaa.data.image_dataset import ImageDataset, transform
+from iaa.data.image_ref import ImageRef, box_array, parse_ref
+from iaa.embed import embed_images
+from iaa.gallery.listing import Stamp, own_vectors, with_row_ids
+from iaa.inference import Model
+from iaa.provenance import fingerprint
+from iaa.retrieval.embeddings import Embeddings
+from iaa.retrieval.shards import Parts
+
+SAVE_EVERY = 1024
+"""Images between two saves, the most that a kill can cost."""
+Progress = Callable[[int, int], None]
+"""Called with the number of images embedded and the number of all."""
+
+
+def embed_ids(
+    model: Model, ids: list[str], stamps: dict[str, Stamp], folder: Path, on_progress: Progress
+) -> tuple[list[str], Tensor, dict[str, str]]:
+    """Ids and embeddings of the readable images, and why the others are not; resumes what was killed."""
+    given, z = _embed_own_vectors(model, ids)
+    known = set(given)
+    ids = [id for id in ids if id not in known]
+    if not ids:
+        return given, z, {}
+    if model.network is None or model.preprocessing is None:
+        raise ValueError(f"{model.path} embeds vectors, not images: {model.no_images}")
+    refs = [_image(id) for id in ids]
+    images = ImageDataset(
+        [ref.path for ref in refs],
+        np.zeros(len(refs), dtype=np.int64),
+        transform(False, **model.preprocessing),
+        cache=False,
+        on_bad_image="skip",
+        boxes=box_array(refs),
+        check=False,
+    )
+    files = {"ids": ids, "stamps": [stamps[id] for id in ids]}
+    config = {"model": model.identity, "images": fingerprint(files)}
+    try:
+        parts = Parts(folder, config)
+    except ValueError:  # begun with other images
+        parts = Parts(folder, config, restart=True)
+    done = parts.done
+
+    def on_batch(images: int) -> None:
+        nonlocal done
+        done += images
+        on_progress(done, len(ids))
+
+    try:
+        on_progress(done, len(ids))
+        embed_images(
+            model.network, images, parts, device=model.device, save_every=SAVE_EVERY, on_batch=on_batch
+        )
+        rows, vectors, unreadable = _collect(parts, images)
+        parts.remove()
+    finally:
+        parts.release()
+    reasons, embedded = dict(unreadable), set(rows.tolist())
+    left_out = {  # one box of an image may be readable and another not
+        id: reasons[ref.path]
+        for row, (id, ref) in enumerate(zip(ids, refs, strict=True))
+        if row not in embedded and ref.path in reasons
+    }
+    z = torch.cat([z, vectors]) if len(vectors) else z
+    return given + [ids[row] for row in rows.tolist()], z, left_out
+
+
+def vectors_for(model: Model, file: Path) -> Embeddings:
+    """The rows of an embeddings file in the space of the model."""
+    data = with_row_ids(Embeddings.load(file), file)
+    made_by = data.meta.get("weights_sha256")
+    by_model = made_by in model.makers
+    if model.head is not None and data.z.shape[1] == model.head.features and not by_model:
+        return replace(data, z=model.embed(data.z))
+    if data.z.shape[1] != model.dim:
+        raise ValueError(
+            f"{file} holds vectors of {data.z.shape[1]} dimensions, the model of {model.path} makes "
+            f"{model.dim}: `iaa embed … --model {model.path}` makes matching ones"
+        )
+    if made_by is not None and not by_model:
+        raise ValueError(
+            f"{file} was made by another network than {model.path}: similarities would be meaningless"
+        )
+    for name, expected in (("pool", model.pool), ("preprocessing", model.identity["preprocessing"])):
+        actual = data.meta.get(name, expected)
+        if actual != expected:
+            raise ValueError(
+                f"{file} was made with {name} {actual}, the model of {model.path} has {expected}"
+            )
+    return data
+
+
+def embed_query(query: Any, model: Model | None, *, dim: int) -> tuple[list[str], Tensor]:
+    """Names and embeddings of queries of any kind; vectors of ``dim`` numbers are embeddings already."""
+    if isinstance(query, list | tuple) and query and getattr(query[0], "ndim", 0) == 1:
+        query = torch.stack([torch.as_tensor(vector) for vector in query])
+    if isinstance(query, Tensor | np.ndarray):
+        z = torch.as_tensor(query)
+        if z.is_floating_point():
+            z = z[None] if z.ndim == 1 else z
+            if model is not None and model.head is not None and z.ndim == 2:
+                z = model.embed(z) if z.shape[1] == model.head.features != dim else z
+            return [str(row) for row in range(len(z))], z
+    if model is None:
+        raise ValueError("the gallery was made without a model: a query must be vectors of floats")
+    z = model.embed(query)
+    paths = query if isinstance(query, list | tuple) else [query]
+    if len(paths) == len(z) and all(isinstance(path, str | Path) for path in paths):
+        return [str(path) for path in paths], z
+    return [str(row) for row in range(len(z))], z
+
+
+def _collect(parts: Parts, images: ImageDataset) -> tuple[Tensor, Tensor, list[tuple[str, str]]]:
+    try:
+        return parts.collect()
+    except ValueError:
+        if len(images.bad) < len(set(images.paths)):
+            raise
+        unreadable = [(error.path, error.reason) for error in images.bad]
+        return torch.empty(0, dtype=torch.int64), torch.empty(0, 0), unreadable
+
+
+def _embed_own_vectors(model: Model, ids: list[str]) -> tuple[list[str], Tensor]:
+    """Those ids that are vectors the model's head was trained on, and their embeddings."""
+    if model.head is None or model.config is None:
+        return [], torch.empty(0, model.dim)
+    listing, vectors = own_vectors(model.config)
+    wanted = set(ids)
+    rows = [row for row, id in enumerate(listing.ids) if id in wanted]
+    if not rows:
+        return [], torch.empty(0, model.dim)
+    return [listing.ids[row] for row in rows], model.embed(vectors[torch.tensor(rows)])
+
+
+def _image(id: str) -> ImageRef:
+    ref = parse_ref(id)
+    if not isinstance(ref, ImageRef):
+        raise ValueError(f"{id} is a row of vectors, which only the model trained on them embeds")
+    return ref

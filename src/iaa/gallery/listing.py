@@ -1,0 +1,141 @@
+"""What a gallery is made of at one moment: ids, classes and splits of images in folders, tables and runs."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from torch import Tensor
+
+from iaa.config import Config
+from iaa.data import Dataset, load
+from iaa.data.custom import table
+from iaa.data.file_listing import folders, images_in, images_under
+from iaa.data.image_ref import ImageRef, RowRef, image_path
+from iaa.errors import unknown
+from iaa.provenance import image_refs
+from iaa.retrieval.embeddings import Embeddings
+
+KINDS = ("folder:DIR", "table:FILE", "FILE.safetensors")
+_SPLIT_FOLDERS = frozenset(("train", "val", "validation", "test", "query", "gallery"))
+
+Stamp = tuple[int, int]
+"""Time of the last change of a file in nanoseconds, and its size in bytes."""
+NO_FILE: Stamp = (-1, -1)
+"""The stamp of what has no file: a row of vectors, or an image that is gone."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Ids, classes and splits, one per image; an id is a reference with an absolute path."""
+
+    ids: list[str]
+    classes: list[str]
+    split: list[str]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def take(self, rows: Iterable[int]) -> "Listing":
+        """Some rows, in the order given."""
+        chosen = list(rows)
+        return Listing(*([values[row] for row in chosen] for values in (self.ids, self.classes, self.split)))
+
+
+def list_source(source: str) -> Listing:
+    """The images of ``folder:DIR``, ``table:FILE`` or ``image:FILE``."""
+    kind, _, location = source.partition(":")
+    path = Path(os.path.abspath(Path(location).expanduser()))
+    if kind == "image":
+        if not path.is_file():
+            raise FileNotFoundError(f"there is no image {path}")
+        return Listing([str(path)], [path.parent.name], ["test"])
+    if kind == "folder":
+        return _list_folder(path)
+    if kind == "table":
+        return list_dataset(table(path, root=None))
+    raise unknown("the gallery", source, KINDS)
+
+
+def own_images(config: Config) -> Listing:
+    """All images of a run's data, training and test part."""
+    split = config.split
+    if config.vectors_file is not None:
+        return own_vectors(config)[0]
+    size = split.size or ("large" if config.data == "vehicleid" else None)
+    options = {"seed": config.seed, "test_share": split.test_share, "protocol": split.protocol}
+    dataset = load(config.data, root=config.root, size=size, **options)  # type: ignore[arg-type]
+    if split.val_classes:
+        dataset = dataset.hold_out(split.val_classes, seed=config.seed)
+    return list_dataset(dataset)
+
+
+def own_vectors(config: Config) -> tuple[Listing, Tensor]:
+    """The vectors that a run's head was trained on, and their listing."""
+    file = Path(config.data.partition(":")[2]).expanduser()
+    data = with_row_ids(Embeddings.load(file), file)
+    root = data.meta.get("root")
+    ids = [os.path.join(str(root), id) if root else id for id in data.ids]
+    if len(set(ids)) < len(ids):
+        raise ValueError(f"{file} has two rows with the same id: a gallery needs every id once")
+    return Listing(ids, data.distinct_names(), data.split), data.z
+
+
+def list_dataset(dataset: Dataset) -> Listing:
+    """Every image of a dataset once, however many rows it appears in."""
+    ids = [str(ImageRef(os.path.abspath(ref.path), ref.box)) for ref in image_refs(dataset)]
+    classes = [dataset.class_names[label] for label in dataset.labels.tolist()]
+    return merge([Listing(ids, classes, [str(split) for split in dataset.split])])
+
+
+def merge(listings: Iterable[Listing]) -> Listing:
+    """All listings together; of an id that occurs several times, the first row."""
+    rows: dict[str, tuple[str, str]] = {}
+    for listing in listings:
+        for id, name, split in zip(listing.ids, listing.classes, listing.split, strict=True):
+            rows.setdefault(id, (name, split))
+    return Listing(list(rows), [name for name, _ in rows.values()], [split for _, split in rows.values()])
+
+
+def with_row_ids(data: Embeddings, file: Path) -> Embeddings:
+    """Rows without ids get ``FILE#row=N``: row 3 of one file and row 3 of another are different things."""
+    if data.ids != [str(row) for row in range(len(data))]:
+        return data
+    path = os.path.abspath(file)
+    return replace(data, ids=[str(RowRef(path, row)) for row in range(len(data))])
+
+
+def file_stamps(ids: Iterable[str]) -> dict[str, Stamp]:
+    """The stamps of the images' files as they are now."""
+    return {id: _stamp(image_path(id)) for id in ids}
+
+
+def changed_files(before: dict[str, Stamp], now: dict[str, Stamp]) -> set[str]:
+    """Ids whose file has changed or appeared; a missing file is noticed when it is read."""
+    return {id for id, stamp in now.items() if stamp not in (NO_FILE, before.get(id))}
+
+
+def _list_folder(root: Path) -> Listing:
+    """The class is the sub-folder's name, below folders such as ``train`` and ``test``, else the folder's."""
+    if not root.is_dir():
+        raise FileNotFoundError(f"folder {root} does not exist")
+    inner = folders(root)
+    parts = inner if inner and all(path.name.lower() in _SPLIT_FOLDERS for path in inner) else []
+    images = [(root.name, images_in(folder)) for folder in (root, *parts)]
+    for part in parts or [root]:
+        images += [(folder.name, images_under(folder)) for folder in folders(part)]
+    ids = [os.path.abspath(path) for _, paths in images for path in paths]
+    classes = [name for name, paths in images for _ in paths]
+    if not ids:
+        raise FileNotFoundError(f"folder {root} holds no images")
+    return Listing(ids, classes, ["test"] * len(ids))
+
+
+def _stamp(path: str | None) -> Stamp:
+    if path is None:
+        return NO_FILE
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return NO_FILE
+    return status.st_mtime_ns, status.st_size

@@ -1,0 +1,150 @@
+"""Opening a gallery and bringing it up to date: new and changed images are embedded, missing ones dropped."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from iaa.data.custom import UnusableTable
+from iaa.gallery.embedding import Progress, embed_ids, vectors_for
+from iaa.gallery.file_store import MAKE_AGAIN, FileStore, MemorySnapshot
+from iaa.gallery.gallery import Gallery
+from iaa.gallery.listing import NO_FILE, Stamp, changed_files, file_stamps, list_source
+from iaa.gallery.sources import Available, Sources, gallery_name, source_of
+from iaa.gallery.store import Header, Snapshot, Store
+from iaa.inference import Model
+from iaa.provenance import NOT_UTF8
+from iaa.retrieval.formats import READERS
+
+Paths = str | Path | Iterable[str | Path]
+
+
+def open_gallery(
+    model: Model,
+    spec: str | Path | None = None,
+    *,
+    add: Paths = (),
+    remove: Paths = (),
+    on_progress: Progress = lambda done, total: None,
+) -> Gallery:
+    """See ``Gallery.open``."""
+    spec = None if spec is None else str(spec)
+    added, removed = as_paths(add), as_paths(remove)
+    file = model.path if spec is None and model.path.is_file() else _embeddings_file(spec)
+    if file is not None:
+        if added or removed:
+            raise ValueError(f"{file} is an embeddings file: only galleries kept with a run can be changed")
+        return Gallery(MemorySnapshot(vectors_for(model, file)), str(file), spec, model)
+    store = FileStore(model.folder / "galleries" / f"{gallery_name(model, spec)}.safetensors")
+
+    def opened(snapshot: Snapshot, *notes: str) -> Gallery:
+        return Gallery(snapshot, store.name, spec, model, notes)
+
+    kept = _read(store, model)
+    if kept is not None and not added and not removed:
+        try:
+            available = _header(kept).sources.available(model)
+            if _is_current(kept, model, available):
+                return opened(kept, *available.notes)
+        except (OSError, ValueError, ImportError) as error:
+            if not _is_by(kept, model) or isinstance(error, UnusableTable):
+                raise
+            return opened(kept, f"searching what is kept in {store.name}: {error}")
+    try:
+        with store.lock():
+            kept = _read(store, model)  # another process may have changed it meanwhile
+            sources = Sources.of(spec) if kept is None else _header(kept).sources
+            sources = sources.changed(model, added, removed)
+            return opened(*_update(store, model, sources, kept, on_progress, tuple(map(source_of, added))))
+    except BlockingIOError as error:
+        if kept is None or added or removed or not _is_by(kept, model):
+            message = f"{store.name} is being changed by another process: try again when it is done"
+            raise OSError(message) from error
+        return opened(kept, "another process is updating the gallery: searching the old one")
+
+
+def as_paths(given: Paths) -> tuple[str, ...]:
+    """A single path or several, as text."""
+    return (str(given),) if isinstance(given, str | Path) else tuple(map(str, given))
+
+
+def _update(
+    store: Store,
+    model: Model,
+    sources: Sources,
+    kept: Snapshot | None,
+    on_progress: Progress,
+    added: tuple[str, ...],
+) -> tuple[Snapshot, *tuple[str, ...]]:
+    """Embed what is new or has changed and write the gallery; the new snapshot, and notes for the user."""
+    available = sources.available(model)
+    listing, notes = available.listing, available.notes
+    now = file_stamps(listing.ids)  # before they are read: a change during the update is noticed next time
+    before: dict[str, Stamp] = {}
+    left_out: dict[str, str] = {}
+    reused: set[str] = set()
+    if kept is not None and not _is_by(kept, model):
+        kept = None
+        notes = ("the model has changed since: all images are embedded anew", *notes)
+    if kept is not None:
+        before = _header(kept).stamps
+        changed = changed_files(before, now)
+        reused = set(kept.rows.ids) - changed
+        left_out = {id: why for id, why in _header(kept).left_out.items() if id not in changed}
+    missing = [id for id in listing.ids if id not in reused and id not in left_out]
+    new_ids, z, unreadable = embed_ids(model, missing, now, store.scratch, on_progress)
+    left_out = {id: why for id, why in (left_out | unreadable).items() if id in now} | available.not_utf8
+    readable = reused.union(new_ids)
+    for source in added:
+        _refuse_unreadable(source, readable, left_out)
+    listing = listing.take(row for row, id in enumerate(listing.ids) if id in readable)
+    if not len(listing):
+        reason = "".join(f": {id}: {why}" for id, why in list(left_out.items())[:1])
+        raise ValueError(f"the gallery would be empty{reason}")
+    stamps = {id: before.get(id, stamp) if stamp == NO_FILE else stamp for id, stamp in now.items()}
+    header = Header(model.identity, sources, left_out, stamps)
+    return store.write(header, listing, [(new_ids, z)], kept=kept), *notes
+
+
+def _refuse_unreadable(source: str, readable: set[str], left_out: dict[str, str]) -> None:
+    """Nothing is changed if no image of an added source can be read."""
+    ids = list_source(source).ids
+    if readable.isdisjoint(ids):
+        reason = left_out.get(ids[0], NOT_UTF8)
+        raise ValueError(f"nothing of {source.partition(':')[2]} can be read: {reason}")
+
+
+def _read(store: Store, model: Model) -> Snapshot | None:
+    kept = store.read()
+    if kept is not None and _is_by(kept, model) and kept.dim != model.dim:
+        raise ValueError(
+            f"{store.name} holds vectors of {kept.dim} dimensions, the model makes {model.dim}: {MAKE_AGAIN}"
+        )
+    return kept
+
+
+def _header(kept: Snapshot) -> Header:
+    assert kept.rows.header is not None, "a store keeps a header"
+    return kept.rows.header
+
+
+def _is_by(kept: Snapshot, model: Model) -> bool:
+    return _header(kept).model == model.identity
+
+
+def _is_current(kept: Snapshot, model: Model, available: Available) -> bool:
+    """Whether nothing has to be embedded, dropped or relabelled."""
+    if not _is_by(kept, model):
+        return False
+    header, rows, listing = _header(kept), kept.rows, available.listing
+    names = [rows.class_names[label] for label in rows.labels.tolist()]
+    present = dict(zip(rows.ids, zip(names, rows.split, strict=True), strict=True))
+    wanted = zip(listing.ids, zip(listing.classes, listing.split, strict=True), strict=True)
+    expected = {id: columns for id, columns in wanted if id not in header.left_out}
+    if present != expected or set(header.left_out) - set(listing.ids) != set(available.not_utf8):
+        return False
+    return not changed_files(header.stamps, file_stamps(listing.ids))
+
+
+def _embeddings_file(spec: str | None) -> Path | None:
+    """The path, if a spec names an embeddings file."""
+    path = Path(spec or "").expanduser()
+    return path if spec and ":" not in spec and path.suffix in READERS else None

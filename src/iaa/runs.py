@@ -1,0 +1,267 @@
+"""``Run``: the directory of a training run as an object, its files read and written in one place."""
+
+import functools
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from iaa.config import CONFIG_FILE, Config, load_config
+from iaa.data_source import Source, open_data
+from iaa.embed import PRECISIONS, embed_batches, resolve_device
+from iaa.files import Lock, read_json, read_tensors, write_json, write_text
+from iaa.method.gaussians import ClassStats
+from iaa.models import Embedder
+from iaa.models.vector_head import Projection
+from iaa.provenance import weights_hash
+from iaa.retrieval.embeddings import Embeddings
+from iaa.run_records import read_log, read_metrics
+from iaa.surroundings import surroundings
+from iaa.trained_network import trained_network
+
+if TYPE_CHECKING:
+    from iaa.inference import Model
+
+CONFIG = CONFIG_FILE
+LOG = "log.jsonl"
+METRICS = "metrics.json"
+SURROUNDINGS = "surroundings.json"
+MODEL = "model.safetensors"
+BEST = "best.safetensors"
+STATISTICS = "statistics.safetensors"
+CHECKPOINT = "checkpoint.safetensors"
+TRAINING = "training.safetensors"
+"""Embeddings of the training classes; not called embeddings*, which `iaa evaluate` scores."""
+REPORT = "report.html"
+GALLERIES = "galleries"
+LOCK = "train.lock"
+
+_SIZES = ["small", "medium", "large"]
+"""Order of vehicleid's test sets."""
+
+
+class Run:
+    """A run directory: configuration, log, scores, embeddings and network of one training.
+
+    Nothing is read before it is asked for, so an unfinished run can be opened too. ``run / "file"`` is a path
+    in the directory, and a run can be given wherever a path is expected.
+    """
+
+    def __init__(self, path: "str | os.PathLike[str] | Run", *, data: Source | None = None) -> None:
+        """Open a run; ``data`` is what ``open_data`` returned for it, if that is at hand already."""
+        self.path = Path(path).expanduser()
+        if data is None and isinstance(path, Run):
+            data = vars(path).get("data")
+        if data is not None:
+            self.data = data
+
+    @classmethod
+    def create(cls, config: Config, *, data: Source | None = None) -> "Run":
+        """Make a new directory below ``config.run.out`` with ``config.json`` and ``surroundings.json``."""
+        run = cls(_new_folder(config), data=data)
+        write_text(run / CONFIG, config.to_json())
+        write_json(run / SURROUNDINGS, surroundings(seed=config.seed))
+        return run
+
+    @classmethod
+    def around(cls, file: Path) -> "Run | None":
+        """The run with a model in whose directory, or in whose folder of galleries, a file lies."""
+        for folder in (file.parent, file.parent.parent):
+            if (folder / CONFIG).is_file() and (folder / MODEL).is_file():
+                return cls(folder)
+        return None
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __truediv__(self, name: str) -> Path:
+        return self.path / name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Run) and self.path.resolve() == other.path.resolve()
+
+    def __hash__(self) -> int:
+        return hash(self.path.resolve())
+
+    def __repr__(self) -> str:
+        return f"<Run {self}>"
+
+    def __str__(self) -> str:
+        if not self.finished:
+            return f"{self.path}: not finished"
+        parts = [_scores(name, scores) for name, scores in self.metrics["test"].items()]
+        return f"{self.path}: {'; '.join(parts)} (epoch {self.metrics['epoch'] + 1} of {self.config.epochs})"
+
+    @property
+    def name(self) -> str:
+        """The name of the directory."""
+        return self.path.resolve().name
+
+    @property
+    def finished(self) -> bool:
+        """Whether training and scoring are done; ``metrics.json`` is the last file written."""
+        return (self / METRICS).is_file()
+
+    @functools.cached_property
+    def config(self) -> Config:
+        """The configuration it is trained with."""
+        if not self.path.is_dir():
+            raise FileNotFoundError(f"there is no run at {self.path}")
+        return load_config(self.path)
+
+    @functools.cached_property
+    def metrics(self) -> dict[str, Any]:
+        """Scores in percent: ``metrics["test"]["test"]["R@1"]``; the other tables are next to it."""
+        return read_metrics(self.require(METRICS))
+
+    @functools.cached_property
+    def surroundings(self) -> dict[str, Any]:
+        """Versions, commit, machine, threads and seed."""
+        return read_json(self.require(SURROUNDINGS), required=("versions", "commit", "machine"))
+
+    @property
+    def log(self) -> list[dict[str, Any]]:
+        """One row for every step and one for every epoch, as far as they are written."""
+        return list(read_log(self.require(LOG)))
+
+    @functools.cached_property
+    def data(self) -> Source:
+        """What it is trained and tested on, listed again."""
+        return open_data(self.config)
+
+    @property
+    def embeddings_files(self) -> dict[str, Path]:
+        """Files of test embeddings: ``{"test": path}``, or several by the name of the test set."""
+        files = self.path.glob("embeddings*.safetensors")
+        names = {file.stem.removeprefix("embeddings").lstrip("-") or "test": file for file in files}
+        order = sorted(names, key=lambda name: (_SIZES.index(name) if name in _SIZES else -1, name))
+        return {name: names[name] for name in order}
+
+    def embeddings(
+        self, split: str = "test", *, device: str = "auto", tick: Callable[[float], None] = lambda done: None
+    ) -> Embeddings:
+        """Embeddings of the ``test`` classes (or of one of several test sets), or of the ``train`` classes.
+
+        Those of the training classes are computed the first time, as test-time images, and kept in the run.
+        """
+        if split == "train":
+            return self._training_embeddings(device, tick)
+        files = self.embeddings_files
+        if split not in files:
+            available = f"it has {', '.join(files)}" if files else self._unfinished()
+            raise FileNotFoundError(f"run {self.path} has no embeddings of {split!r}: {available}")
+        return Embeddings.load(files[split])
+
+    def network(self) -> Embedder | Projection:
+        """The trained network in evaluation mode; the weights that training started from are not needed."""
+        return trained_network(self.config, self.require(MODEL))
+
+    @property
+    def statistics(self) -> ClassStats:
+        """Class statistics as the augmentation last estimated them."""
+        tensors, _ = read_tensors(self.require(STATISTICS))
+        return ClassStats(tensors["count"], tensors["mean"], tensors["own_variance"])
+
+    @functools.cached_property
+    def model(self) -> "Model":
+        """The trained model, as ``iaa.load`` opens it: ``run.model.embed(images)``."""
+        from iaa.inference import load
+
+        return load(self.path)
+
+    def report(self, out: str | Path | None = None, **options: Any) -> Path:
+        """Write ``report.html`` into the run, or to ``out``; the options are those of ``iaa.report``."""
+        from iaa.report import report
+
+        return report(self, out=out, **options)
+
+    def lock(self) -> Lock:
+        """Hold the run while it is trained; a second process that tries gets a ``BlockingIOError``."""
+        try:
+            return Lock(self / LOCK)
+        except BlockingIOError as error:
+            raise BlockingIOError(f"run {self.path} is being trained by another process") from error
+
+    def require(self, name: str) -> Path:
+        """The path of a file that must be there."""
+        if not self.path.is_dir():
+            raise FileNotFoundError(f"there is no run at {self.path}")
+        if not (self / name).is_file():
+            raise FileNotFoundError(f"run {self.path} has no {name}: {self._unfinished()}")
+        return self / name
+
+    def origin(self, network: nn.Module, **more: Any) -> dict[str, Any]:
+        """The ``meta`` of its embeddings files: data, network and what ids are relative to."""
+        meta = {"data": self.config.data, "model": self.config.network_name, "run": self.name, **more}
+        meta["weights_sha256"] = weights_hash(network)
+        return meta if self.data.root is None else {**meta, "root": self.data.root}
+
+    def _unfinished(self) -> str:
+        if not (self / CONFIG).is_file():
+            return "it is not a run directory"
+        return f"if training was interrupted, continue it with `iaa train --resume {self.path}`"
+
+    def _training_embeddings(self, device: str, tick: Callable[[float], None]) -> Embeddings:
+        if (self / TRAINING).is_file():
+            return Embeddings.load(self / TRAINING)
+        network, chosen, part = self.network(), resolve_device(device), self.data.dataset.part("train")
+        done = 0
+
+        def count(samples: int) -> None:
+            nonlocal done
+            done += samples
+            tick(done / len(part))
+
+        z, labels, rows = embed_batches(
+            network.to(chosen),
+            self.data.in_order(part, getattr(network, "preprocessing", None)),
+            device=chosen,
+            precision=PRECISIONS[self.config.precision],
+            on_batch=count,
+        )
+        names = {label: part.class_names[label] for label in labels.unique().tolist()}
+        split, role = (column[rows.numpy()].tolist() for column in (part.split, part.role))
+        meta = self.origin(network, part="train")
+        embeddings = Embeddings(z, labels, self.data.ids(part, rows), names, split, role, meta)
+        embeddings.save(self / TRAINING)
+        return embeddings
+
+    @classmethod
+    def list(cls, folder: str | Path = "runs") -> "Sequence[Run]":
+        """All runs directly below a folder, the oldest first."""
+        home = Path(folder).expanduser()
+        folders = [path.parent for path in home.glob(f"*/{CONFIG}")] if home.is_dir() else []
+        return [
+            cls(path) for path in sorted(folders, key=lambda path: ((path / CONFIG).stat().st_mtime, path))
+        ]
+
+
+def _new_folder(config: Config) -> Path:
+    """``NAME`` for a name that was given, while it is free; ``NAME-1``, ``NAME-2`` ... otherwise."""
+    parent = Path(config.run.out).expanduser()
+    parent.mkdir(parents=True, exist_ok=True)
+    baseline = "" if config.augment.copies else "-baseline"
+    name = config.run.name or f"{config.data.partition(':')[0]}-{config.loss}{baseline}"
+    name = re.sub(r"[^\w.-]+", "-", name)
+    numbers = (re.fullmatch(re.escape(name) + r"-(\d+)", path.name) for path in parent.iterdir())
+    number = max((int(match[1]) for match in numbers if match), default=0) + 1
+    if config.run.name is not None:
+        try:
+            (parent / name).mkdir()
+            return parent / name
+        except FileExistsError:
+            pass
+    while True:
+        try:
+            (parent / f"{name}-{number}").mkdir()
+            return parent / f"{name}-{number}"
+        except FileExistsError:  # another process was quicker
+            number += 1
+
+
+def _scores(part: str, scores: dict[str, float]) -> str:
+    shown = ", ".join(f"{name} {scores[name]:.1f}" for name in ("R@1", "MAP@R") if name in scores)
+    return shown if part == "test" else f"{part} {shown}"
