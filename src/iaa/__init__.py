@@ -3,13 +3,6 @@
 import importlib
 from typing import TYPE_CHECKING
 
-from iaa.method.augment import IAA
-from iaa.method.augmentation import Augmentation
-from iaa.method.correction import correct, correction_weight, global_variance
-from iaa.method.gaussians import ClassStats, cov_distance, estimate, mean_distance
-from iaa.method.synthesis import synthesize
-from iaa.method.whitening import Whitening
-
 if TYPE_CHECKING:
     from iaa import losses
     from iaa.analysis.spearman import spearman
@@ -17,6 +10,11 @@ if TYPE_CHECKING:
     from iaa.config import Config
     from iaa.gallery.gallery import Gallery
     from iaa.inference import Model, load
+    from iaa.method.augment import IAA
+    from iaa.method.correction import correct, correction_weight, global_variance
+    from iaa.method.gaussians import ClassStats, cov_distance, estimate, mean_distance
+    from iaa.method.synthesis import synthesize
+    from iaa.method.whitening import Whitening
     from iaa.report import report
     from iaa.retrieval.embeddings import Embeddings
     from iaa.retrieval.evaluation import evaluate
@@ -27,20 +25,30 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LAZY: dict[str, str] = {
+    "IAA": "iaa.method.augment",
     "BoostedLoss": "iaa.boosting",
+    "ClassStats": "iaa.method.gaussians",
     "Config": "iaa.config",
     "Embeddings": "iaa.retrieval.embeddings",
     "Gallery": "iaa.gallery.gallery",
     "Model": "iaa.inference",
     "Run": "iaa.runs",
+    "Whitening": "iaa.method.whitening",
+    "correct": "iaa.method.correction",
+    "correction_weight": "iaa.method.correction",
+    "cov_distance": "iaa.method.gaussians",
+    "estimate": "iaa.method.gaussians",
     "evaluate": "iaa.retrieval.evaluation",
+    "global_variance": "iaa.method.correction",
     "load": "iaa.inference",
+    "mean_distance": "iaa.method.gaussians",
     "report": "iaa.report",
     "score": "iaa.retrieval.metrics",
     "spearman": "iaa.analysis.spearman",
+    "synthesize": "iaa.method.synthesis",
     "train": "iaa.train",
 }
-"""Public names whose modules are loaded on first use, so that ``import iaa`` stays light."""
+"""Public names and their modules, loaded on first use: the command line answers --help without torch."""
 
 __all__ = [
     "IAA",

@@ -74,7 +74,7 @@ def test_other_files_are_refused(tmp_path):
     from safetensors.torch import save_file
 
     save_file({"x": torch.zeros(1)}, tmp_path / "other.safetensors")
-    with pytest.raises(ValueError, match="holds no decoded images"):
+    with pytest.raises(ValueError, match="does not hold decoded images"):
         load(tmp_path / "other.safetensors")
 
 

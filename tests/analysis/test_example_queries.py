@@ -1,7 +1,7 @@
 import torch
 
 from iaa import Embeddings
-from iaa.analysis.example_queries import answer, apart, class_scores, typical, worst
+from iaa.analysis.example_queries import class_scores, from_different_classes, retrieve, typical, worst
 from iaa.retrieval.evaluation import evaluate
 
 
@@ -11,7 +11,7 @@ def cloud(classes=6, each=4, spread=0.8):
 
 
 def by_hand(z, labels, query, gallery, count):
-    """Sort all similarities of one query; a row is no answer to itself."""
+    """Sort all similarities of one query; a row is no retrieve to itself."""
     unit = z / z.norm(dim=1, keepdim=True)
     order = sorted(gallery, key=lambda row: (-float(unit[query] @ unit[row]), row))
     order = [row for row in order if row != query][:count]
@@ -22,7 +22,7 @@ def test_answers_are_the_nearest_others():
     z, labels = cloud()
     found = evaluate(Embeddings(z, labels))
     asked = torch.tensor([3, 0, 17])
-    got = answer(found, asked, count=5)
+    got = retrieve(found, asked, count=5)
     for place, query in enumerate(asked.tolist()):
         rows, right = by_hand(z, labels, query, range(len(z)), 5)
         assert got.nearest[place].tolist() == rows
@@ -34,14 +34,14 @@ def test_queries_and_gallery_may_be_apart():
     z, labels = cloud()
     roles = ["query" if row % 4 == 0 else "gallery" for row in range(len(z))]
     found = evaluate(Embeddings(z, labels, role=roles))
-    got = answer(found, torch.tensor([4]), count=3)
+    got = retrieve(found, torch.tensor([4]), count=3)
     gallery = [row for row in range(len(z)) if row % 4]
     assert got.nearest[0].tolist() == by_hand(z, labels, 4, gallery, 3)[0]
 
 
 def test_there_are_no_more_answers_than_others():
     found = evaluate(Embeddings(torch.randn(4, 3), torch.tensor([0, 0, 1, 1])), ks=(1,))
-    assert answer(found, torch.tensor([0]), count=9).nearest.shape == (1, 3)
+    assert retrieve(found, torch.tensor([0]), count=9).nearest.shape == (1, 3)
 
 
 def test_typical_queries_are_of_different_classes_and_of_the_seed():
@@ -81,4 +81,4 @@ def test_class_scores_are_means_over_queries():
 def test_apart_takes_one_of_each_class_before_a_second():
     labels = torch.tensor([5, 5, 5, 7, 7, 9])
     rows = torch.tensor([1, 0, 4, 3, 5, 2])
-    assert apart(rows, labels, 4).tolist() == [1, 4, 5, 0]
+    assert from_different_classes(rows, labels, 4).tolist() == [1, 4, 5, 0]

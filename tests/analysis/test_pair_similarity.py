@@ -42,7 +42,7 @@ def test_ends_of_the_scale():
 
 
 def test_one_kind_of_pair_alone_is_refused():
-    with pytest.raises(ValueError, match="got no positive one in 3 samples"):
+    with pytest.raises(ValueError, match="got no positive pair in 3 samples"):
         similarity(torch.randn(3, 2), torch.arange(3))
-    with pytest.raises(ValueError, match="got no negative one in 3 samples"):
+    with pytest.raises(ValueError, match="got no negative pair in 3 samples"):
         similarity(torch.randn(3, 2), torch.zeros(3, dtype=torch.long))

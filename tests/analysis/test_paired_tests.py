@@ -56,7 +56,7 @@ def test_equal_arms_and_constant_gains():
 def test_one_seed_tests_nothing():
     found = paired([1.0], [2.0])
     assert (found.deviation, found.p_t, found.p_flip, found.least) == (None, None, 1.0, 1.0)
-    assert "One seed tests nothing" in caution(1)
+    assert "One seed proves nothing" in caution(1)
     assert json.loads(json.dumps(asdict(found), allow_nan=False))["p_t"] is None
 
 

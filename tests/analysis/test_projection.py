@@ -3,7 +3,7 @@ import torch
 
 import iaa
 from iaa.analysis.projection import choose, project
-from iaa.analysis.synthetics import compact, draw, surroundings, without
+from iaa.analysis.synthetics import compact, draw, synthetic_neighbors
 
 pytest.importorskip("sklearn")
 
@@ -55,7 +55,7 @@ def test_draws_have_the_number_asked_for_and_leave_the_module_as_it_was():
 def test_nearest_real_samples_as_by_hand():
     z, labels, augment = clouds()
     rows = torch.tensor([5, 40])
-    found = surroundings(z, labels, rows, augment, copies=3, nearest=4, seed=2)
+    found = synthetic_neighbors(z, labels, rows, augment, copies=3, nearest=4, seed=2)
     unit = z / z.norm(dim=1, keepdim=True)
     for place, row in enumerate(rows.tolist()):
         for copy in range(3):
@@ -67,10 +67,3 @@ def test_nearest_real_samples_as_by_hand():
             assert abs(float(found.own_similarity[place, copy]) - float(mine @ unit[row])) < 1e-5
         assert row not in found.own_nearest[place]
     assert found.agreement() == (1.0, 1.0)
-
-
-def test_without_takes_out_one_entry_and_keeps_the_order():
-    index, value = torch.tensor([[4, 2, 7], [1, 3, 5]]), torch.tensor([[0.9, 0.8, 0.7], [0.6, 0.5, 0.4]])
-    kept, similarity = without(index, value, torch.tensor([[2], [9]]))
-    assert kept.tolist() == [[4, 7], [1, 3]]
-    torch.testing.assert_close(similarity, torch.tensor([[0.9, 0.7], [0.6, 0.5]]))

@@ -208,7 +208,7 @@ def test_every_number_of_the_paper_belongs_to_an_arm():
         (["copies", "emoji", "--augment.copies", "0"], "every arm would be a baseline"),
         (["copies", "emoji", "--augment.samples", "0"], "augment.samples must be at least 1"),
         (["copies", "emoj"], "no preset, configuration or run 'emoj'"),
-        (["copies", "emoji", "--epoch", "3"], "did you mean '--epochs'"),
+        (["copies", "emoji", "--epoch", "3"], "did you mean --epochs?"),
     ],
 )
 def test_mistakes_end_in_one_line(given, message, capsys):

@@ -43,7 +43,7 @@ def test_correlation_of_a_file(vectors, tmp_path, capsys):
     assert main(words) == 0
     out = capsys.readouterr().out
     assert "train classes: 80 samples of 10 classes, 6 dimensions" in out
-    assert "dealt out to classes at random" in out
+    assert "assigned to classes at random" in out
     found = json.loads((tmp_path / "out/correlation.json").read_text())
     data = iaa.Embeddings.load(vectors)
     rows = data.where(split="train")
@@ -163,12 +163,12 @@ def test_cost_of_a_run(run, capfd):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["correlation", "nowhere.safetensors"], "no embeddings file at nowhere.safetensors"),
+        (["correlation", "nowhere.safetensors"], "no such run or embeddings file: nowhere.safetensors"),
         (["mining", "."], "no log.jsonl in ."),
         (["similarity"], "name at least one file or run"),
-        (["cost", "nowhere"], "there is no run at nowhere"),
+        (["cost", "nowhere"], "no such run or embeddings file: nowhere"),
         (["weights", "--most", "0"], "most must be at least 1, got 0"),
-        (["mining", ""], "an argument is empty: is a variable of the shell not set?"),
+        (["mining", ""], "an argument is empty: is a shell variable not set?"),
         (["decode", "nowhere", "--figure", "a.gif"], "--figure must end in .png, got a.gif"),
     ],
 )
@@ -204,4 +204,6 @@ def test_help_teaches(capsys):
 
 def test_a_run_has_no_rows_of_all_classes(run, capsys):
     assert main(["analyze", "variety", str(run), "--split", "all"]) == 2
-    assert "keeps training and test classes apart: give --split train or test" in capsys.readouterr().err
+    assert (
+        "stores training and test classes separately: give --split train or test" in capsys.readouterr().err
+    )

@@ -27,6 +27,12 @@ def scores(folder):
     return {(metric, arm): one["values"] for metric, row in summary.items() for arm, one in row.items()}
 
 
+def _is_worse(found, arm):
+    untrained = found["untrained"]["vectors as given"]["test"]
+    summary = found["summary"]["test"]
+    return any(summary[metric][arm]["mean"] <= untrained[metric] - 0.05 for metric in ("R@1", "MAP@R"))
+
+
 def test_every_arm_and_seed_is_a_run_and_the_result_is_written(words, tmp_path, capsys):
     arm = ["--arm", "wide: augment.strength=2.0, augment.correction=False"]
     assert main([*words, str(tmp_path / "out"), *arm]) == 0
@@ -49,7 +55,18 @@ def test_every_arm_and_seed_is_a_run_and_the_result_is_written(words, tmp_path, 
     page = (tmp_path / "out/comparison.md").read_text()
     assert "smallest p the sign-flip test can give is 0.5" in page
     assert "- wide: augment.strength=2.0, augment.correction=False." in page
-    assert "wide" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "wide" in out
+    untrained = found["untrained"]["vectors as given"]["test"]
+    row = (
+        f"| R@1 | vectors as given | {untrained['R@1']:.2f} |"  # first in the table: what training must beat
+    )
+    assert row in page
+    assert "vectors as given" in out
+    for name, worse in ((arm, _is_worse(found, arm)) for arm in ("baseline", "iaa", "wide")):
+        assert any(note.startswith(f"{name} made search worse") for note in found["warnings"]) is worse
+        assert (f"{name} made search worse" in out) is worse
+    assert any(_is_worse(found, arm) for arm in ("baseline", "iaa", "wide"))  # two epochs into 4 dimensions
 
 
 def test_the_baseline_can_have_a_margin_of_its_own(words, tmp_path):
@@ -111,9 +128,9 @@ def test_runs_of_another_comparison_are_refused_before_any_work(words, tmp_path,
     ("given", "message"),
     [
         (["car-ms"], "did you mean 'cars-ms'"),
-        (["emoji", "--arm", "x: augment.copis=2"], "did you mean '--augment.copies'"),
+        (["emoji", "--arm", "x: augment.copis=2"], "did you mean --augment.copies?"),
         (["emoji", "--arm", "x: augment.copies=two"], "a value like 3, got 'augment.copies=two'"),
-        (["emoji", "--arm", "x: epochs.copies=2"], "there is no option --epochs.copies"),
+        (["emoji", "--arm", "x: epochs.copies=2"], "unknown option --epochs.copies"),
         (["emoji", "--arm", "x: augment.refresh=steam"], "did you mean 'stream'"),
         (["emoji", "--arm", "x: augment.copies"], "'name: field=value, ...', got 'augment.copies'"),
         (["emoji", "--arm", "augment.copies=2"], "an arm is written 'name: field=value, ...'"),

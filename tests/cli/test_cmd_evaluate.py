@@ -63,6 +63,14 @@ def test_against_is_paired_and_names_its_test(capsys, good, bad):
     assert found["p_classes"] < 0.01
 
 
+def test_against_warns_when_search_got_worse(capsys, good, bad):
+    _, out, _ = run(capsys, bad, "--against", good)
+    assert f"Warning: {bad.parent.name}/bad.safetensors made search worse: R@1" in out
+    assert f"for '{good.parent.name}/good.npz'. Keep using that, or train more gently" in out
+    assert "Warning" not in run(capsys, good, "--against", bad)[1]
+    assert "Warning" not in run(capsys, good, "--against", good)[1]
+
+
 def test_against_aligns_rows_by_their_ids(capsys, good, tmp_path):
     data = Embeddings.load(good)
     data.rows(torch.randperm(100, generator=torch.Generator().manual_seed(0))).save(tmp_path / "mixed.npz")
@@ -122,10 +130,10 @@ def test_split_and_queries_without_a_positive(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nowhere.npz"], "no embeddings file at nowhere.npz"),
+        (["nowhere.npz"], "no such run or embeddings file: nowhere.npz"),
         (["{tmp}"], "no embeddings*.safetensors in"),
         (["{good}", "--ks", "1000"], "good.npz: ks must lie in [1, 99]"),
-        (["{good}", "--gallery-draws", "2", "--per-class"], "goes with none of"),
+        (["{good}", "--gallery-draws", "2", "--per-class"], "leave --against, --per-class and --index out"),
         (["{good}", "{good}", "--against", "{good}"], "compares one file with one other, got 2 and 1"),
         ([], "name at least one embeddings file"),
     ],

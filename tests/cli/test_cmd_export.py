@@ -42,7 +42,7 @@ def test_safetensors_goes_beside_the_run(run, capsys):
         (["--out", "x.pt"], "--out must name a .onnx file, got x.pt"),
         (["--to", "safetensors", "--out", "x.safetensors"], "--out must name a folder for safetensors"),
         (["--vectors"], "was trained on images"),
-        (["--to", "safetensors", "--vectors"], "--vectors belongs to onnx"),
+        (["--to", "safetensors", "--vectors"], "--vectors is for onnx"),
     ],
 )
 def test_mistakes_end_in_one_line(run, words, message, capsys):

@@ -123,8 +123,8 @@ def test_vectors_without_images_leave_sections_out_and_say_why(vectors, tmp_path
     assert {"results", "correlation", "space", "classes", "left-out"} <= set(found)
     assert not {"retrieval", "training", "synthetics", "cost"} & set(found)
     text = page.read_text()
-    assert "the images are not there, such as" in text
-    assert "there is no log.jsonl of a whole epoch" in text
+    assert "the images cannot be found, such as" in text
+    assert "there is no log.jsonl with a complete epoch" in text
     assert "<img" not in text
 
 
@@ -142,10 +142,10 @@ def test_images_can_be_told_where(vectors, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nowhere"], "no run and no embeddings file at nowhere"),
-        (["RUN", "--out", "page.pdf"], "--out must name a .html file, got page.pdf"),
-        (["RUN", "--queries", "0"], "queries and answers must be 1 or more, got 0 and 5"),
-        (["EMPTY"], "has no embeddings of 'test': it is not a run directory"),
+        (["nowhere"], "no such run or embeddings file: nowhere"),
+        (["RUN", "--out", "page.pdf"], "out must name a .html file, got page.pdf"),
+        (["RUN", "--queries", "0"], "queries and answers must be at least 1, got 0 and 5"),
+        (["EMPTY"], "holds no embeddings*.safetensors: `iaa train` makes a run"),
     ],
 )
 def test_mistakes_end_in_one_line(words, message, run, tmp_path, capsys):
@@ -174,7 +174,7 @@ def test_a_failing_report_costs_a_line_and_nothing_else(fault, message, run, mon
         raise fault
 
     monkeypatch.setattr("iaa.report.write.write_report", fail)
-    cmd_train._report(Run(run), quiet=False)
+    cmd_train._report(run, quiet=False)
     (line,) = capsys.readouterr().out.splitlines()
     assert message in line
     cmd_train._report(Run(run), quiet=True)
@@ -204,7 +204,7 @@ def test_synthetics_are_decoded_and_shown(vectors, tmp_path, capsys):
     assert main(["report", str(run)]) == 0
     text = (run / "report.html").read_text()
     assert "Decoded to pixels" in text
-    assert text.count("drawn 2") >= 3
+    assert text.count("synthetic 2") >= 3
 
 
 def test_decoding_needs_images(tmp_path, vectors):
@@ -212,7 +212,7 @@ def test_decoding_needs_images(tmp_path, vectors):
 
     bare = Embeddings.load(vectors)
     Embeddings(bare.z, bare.labels).save(tmp_path / "bare.safetensors")
-    with pytest.raises(FileNotFoundError, match="none of the images is there, such as '0': --images"):
+    with pytest.raises(FileNotFoundError, match="none of the images can be read, such as '0': --images"):
         command(tmp_path / "bare.safetensors")
     with pytest.raises(ValueError, match="--side must be a multiple of 4, got 10"):
         command(vectors, side=10)

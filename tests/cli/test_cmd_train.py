@@ -66,7 +66,7 @@ def test_a_dry_run_tells_what_is_coming_and_writes_nothing(data, tmp_path, capsy
     ("wrong", "message"),
     [
         (["cars-mss"], "no preset, configuration or run 'cars-mss': did you mean 'cars-ms'"),
-        (["--augment.copy", "2"], "there is no option --augment.copy; did you mean '--augment.copies'"),
+        (["--augment.copy", "2"], "unknown option --augment.copy; did you mean --augment.copies"),
         (["--loss", "tripplet"], "did you mean 'triplet'"),
         (["--model", "convnett"], "did you mean 'convnet'"),
         (["--data", "emojis"], "did you mean 'emoji'"),
@@ -175,7 +175,7 @@ def test_test_classes_that_are_trained_on_are_not_called_unseen(tmp_path, capsys
     assert main(["report", str(tmp_path / "run-1"), "--out", str(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text()
     assert "Scores on the test classes" in page
-    assert "times about 4 classes" in page
+    assert "queries of 4 classes: how often" in page
     metrics = json.loads((tmp_path / "run-1" / "metrics.json").read_text())
     assert "4 of the test classes below were trained on as well." in _data(config, metrics)
 

@@ -4,7 +4,7 @@ import pytest
 
 from iaa import losses
 from iaa.config import Augment, BatchOptions, Config, Images, Network, Optimizer, Split
-from iaa.presets import FREE, PRESETS, describe, find, line, paper_row, start, teach
+from iaa.presets import FREE, PRESETS, describe, find, line, paper_row, presets_help, start
 from iaa.presets.paper_tables import cells
 
 THREE = ("triplet", "contrastive", "ms")
@@ -161,6 +161,6 @@ def test_descriptions_name_table_command_and_numbers():
 
 
 def test_help_lists_all_presets_or_describes_the_one_that_is_named():
-    _, *lines = teach(["--help"]).splitlines()
+    _, *lines = presets_help(["--help"]).splitlines()
     assert [text.split()[1] for text in lines] == list(PRESETS)
-    assert teach(["cub-ms", "--help"]) == describe("cub-ms")
+    assert presets_help(["cub-ms", "--help"]) == describe("cub-ms")

@@ -184,7 +184,7 @@ def test_thousands_of_classes_stay_quick(browser, tmp_path):
     from iaa.report.page import render
 
     whole = [Section("classes", "Classes", "", [hostile_gallery.atlas("class", 8000)])]
-    (tmp_path / "page.html").write_text(render(Page("many", "", "", (), ("run",), whole, (), "")))
+    (tmp_path / "page.html").write_text(render(Page("many", "", "", (), (), ("run",), whole, (), "")))
     page = browser.new_page()
     page.goto((tmp_path / "page.html").as_uri())
     assert page.locator("tbody tr").count() == 50

@@ -5,15 +5,15 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from iaa.report.figure_style import INK, SERIES, Drawing, legend, named, panels
+from iaa.report.figure_style import INK, SERIES, Figure, label_text, legend, panels
 
 
 def drawn(name="line", label="a", colour=SERIES[0]):
     with panels() as (figure, (axes,)):
-        axes.plot([0, 1], [1, 0], color=colour, label=named(label))
+        axes.plot([0, 1], [1, 0], color=colour, label=label_text(label))
         axes.set_title("title", color=INK)
         legend(axes)
-    return Drawing(name, figure, "Title", "what it shows")
+    return Figure(name, figure, "Title", "what it shows")
 
 
 def words(svg):
@@ -49,7 +49,7 @@ def test_any_name_is_shown_as_it_is(name):
 
 
 def test_long_names_are_cut():
-    assert named("x" * 100, 10) == "x" * 9 + "…"
+    assert label_text("x" * 100, 10) == "x" * 9 + "…"
 
 
 def test_files_are_on_white_and_the_same_every_time(tmp_path):
@@ -57,7 +57,7 @@ def test_files_are_on_white_and_the_same_every_time(tmp_path):
     assert first == second
     assert SERIES[0].encode() in first  # a file needs no style sheet
     assert drawn().save(tmp_path / "line.png").stat().st_size > 1000
-    assert drawn().at(None).name == "line"
+    assert drawn().saved(None).name == "line"
 
 
 def test_other_endings_are_refused(tmp_path):

@@ -5,10 +5,10 @@ import torch
 
 pytest.importorskip("matplotlib")
 
-from iaa.analysis.ablation import Ablation, ArmRow, Score
 from iaa.analysis.correlation import correlation
 from iaa.analysis.cost import Cost, StepCost
 from iaa.analysis.covariance_spread import variety, weights
+from iaa.analysis.experiments import ArmRow, Experiment, Score
 from iaa.analysis.mining import Mining
 from iaa.analysis.pair_similarity import similarity
 from iaa.analysis.projection import Projection
@@ -42,7 +42,7 @@ def ablated(axis):
         ArmRow("K=25", "IAA", 25.0 if axis else None, None, (), {"test": {"R@1": score}}, {}, 1.0),
         ArmRow("baseline", "baseline", None, None, (), {"test": {"R@1": score}}, {}, 1.0),
     ]
-    return Ablation("neighbors", "Neighbours", "Fig. 8", axis, (0, 1), tuple(rows), ())
+    return Experiment("neighbors", "Neighbours", "Fig. 8", axis, (0, 1), tuple(rows), ())
 
 
 def cost():
@@ -70,7 +70,7 @@ def drawings(data):
     yield lambda path: figures.variety(variety(estimate(z, labels, num_classes=12)), path)
     yield lambda path: figures.weights(weights(), path)
     yield lambda path: figures.similarity([similarity(z, labels, name=name) for name in "ab"], path)
-    yield lambda path: figures.mining([mined("a"), mined("b", (None, None))], path)
+    yield lambda path: figures.mining([mined("a"), mined("b", (9.0, 8.0))], path)
     yield lambda path: figures.cost(cost(), path)
     yield lambda path: figures.ablation(ablated("K"), path)
     yield lambda path: figures.ablation(ablated(None), path)

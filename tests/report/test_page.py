@@ -10,8 +10,20 @@ import hostile_gallery
 pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")
 
-from iaa.report.blocks import Cell, Facts, Figures, Page, Section, Strip, Strips, Table, Tile, Words
-from iaa.report.figure_style import Drawing, legend, named, panels
+from iaa.report.blocks import (
+    Cell,
+    Facts,
+    Figures,
+    Headline,
+    Page,
+    Paragraph,
+    Section,
+    Strip,
+    Strips,
+    Table,
+    Tile,
+)
+from iaa.report.figure_style import Figure, label_text, legend, panels
 from iaa.report.page import render
 
 EVIL = "</script></style><img src=x onerror=alert(1)>\"'`<script>alert(2)</script>`{{ 7 * 7 }}"
@@ -42,9 +54,9 @@ class Seen(HTMLParser):
 
 def figure():
     with panels() as (drawn, (axes,)):
-        axes.plot([0, 1], label=named(EVIL, 200))
+        axes.plot([0, 1], label=label_text(EVIL, 200))
         legend(axes)
-    return Drawing("figure", drawn, EVIL, EVIL, EVIL)
+    return Figure("figure", drawn, EVIL, EVIL, EVIL)
 
 
 @pytest.fixture(scope="module")
@@ -52,14 +64,26 @@ def page():
     tile = Tile(None, EVIL, "wrong", EVIL)
     blocks = [
         Table(EVIL, ("", EVIL), ((Cell(EVIL, EVIL, strong=True), Cell(EVIL)),), (EVIL,)),
-        Words(EVIL, (EVIL,), "good"),
+        Paragraph(EVIL, (EVIL,), "good"),
         Figures((figure(),)),
         Facts(EVIL, ((EVIL, EVIL),), ((EVIL, EVIL),)),
         Strips(EVIL, EVIL, (Strip(tile, ((EVIL, (tile,)),)),)),
         hostile_gallery.atlas(EVIL),
     ]
     whole = [Section("one", EVIL, EVIL, blocks)]
-    return render(Page(EVIL, EVIL, EVIL, ((EVIL, EVIL, EVIL),), (EVIL, EVIL), whole, ((EVIL, EVIL),), EVIL))
+    return render(
+        Page(
+            EVIL,
+            EVIL,
+            EVIL,
+            (Headline(EVIL, EVIL, EVIL),),
+            (EVIL,),
+            (EVIL, EVIL),
+            whole,
+            ((EVIL, EVIL),),
+            EVIL,
+        )
+    )
 
 
 def test_nothing_that_is_shown_becomes_code(page):
@@ -82,6 +106,15 @@ def test_the_data_of_the_atlas_cannot_end_its_script(page):
     data = re.search(r'<script type="application/json">(.*?)</script>', page, re.DOTALL)[1]
     assert "<" not in data
     assert "\\u003c/script\\u003e" in data
+
+
+def test_numbers_worse_than_before_training_are_not_in_the_accent_colour():
+    numbers = (Headline("R@1", "30.0 %", "", worse=True), Headline("MAP@R", "9.0 %", ""))
+    text = render(Page("x", "", "", numbers, ("Training made search worse.",), ("run",), [], (), ""))
+    assert '<div class="worse"><dt>R@1</dt>' in text
+    assert "<div><dt>MAP@R</dt>" in text
+    assert text.index("Training made search worse.") < text.index("</header>")
+    assert ".headline div.worse strong { color: var(--wrong); }" in text
 
 
 def test_only_the_page_s_own_script_may_run_and_nothing_be_fetched(page):

@@ -1,13 +1,14 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 
 from iaa import Embeddings
 from iaa.presets import find
 from iaa.report.findings import Findings, Scores
 from iaa.report.run_files import RunSummary
-from iaa.report.tables import score_tables, what_was_run
+from iaa.report.tables import run_facts, score_tables
 from iaa.report.thumbnails import Thumbnails
 from iaa.retrieval.significance import Difference
 
@@ -41,13 +42,34 @@ def test_scores_stand_between_doing_nothing_and_the_paper():
         ["trained", "60.0"],
         ["paper, with IAA", "62.1"],
     ]
-    assert table.rows[1][1].below == "55.0 – 64.0"  # over classes, the honest one
-    assert table.rows[2][0].below == "Table III, Table VI"
+    assert table.rows[1][1].detail == "55.0 – 64.0"  # over classes, the honest one
+    assert table.rows[2][0].detail == "Table III, Table VI"
     notes = " ".join(table.notes)
     assert "5,924 queries of 100 classes, each against all others" in notes
     assert "3 queries have no match" in notes
     assert "One seed." in notes
     assert "departs" not in notes
+
+
+def test_scores_below_those_before_training_are_marked():
+    (better,) = score_tables([findings()])
+    (worse,) = score_tables([findings(value=30.0)])
+    assert not better.rows[1][1].worse
+    assert worse.rows[1][1].worse
+
+
+def test_a_page_says_at_the_top_that_training_made_search_worse():
+    pytest.importorskip("matplotlib")
+    from iaa.report.page import _headline, _warnings
+
+    good, bad = findings(), findings(value=30.0)
+    assert not list(_warnings([good]))
+    assert [number.worse for number in _headline([good])] == [False, False]
+    (warning,) = _warnings([bad])
+    assert warning.startswith("Training made search worse: R@1 30.0 instead of 41.2")
+    assert [number.worse for number in _headline([bad])] == [True, False]
+    (warning,) = _warnings([good, replace(bad, run=replace(bad.run, name="run-2"))])
+    assert warning.startswith("run-2 made search worse")
 
 
 def test_departures_from_the_paper_are_told():
@@ -62,12 +84,12 @@ def test_runs_side_by_side_share_what_came_before_and_are_compared():
     names = ["pretrained googlenet", "run-1", "run-2", "difference", "paper, with IAA"]
     assert [row[0] for row in texts(table)] == names
     gain = table.rows[3][1]
-    assert (gain.text, gain.below, gain.strong) == ("+1.0", "−0.2 to +2.2\np < 0.001", False)
+    assert (gain.text, gain.detail, gain.strong) == ("+1.0", "−0.2 to +2.2\np < 0.001", False)
     assert any("2 seeds" in note for note in table.notes)
 
 
-def test_what_was_run_holds_recipe_and_all_fields():
-    facts = what_was_run(findings())
+def test_run_facts_holds_recipe_and_all_fields():
+    facts = run_facts(findings())
     rows, fields = dict(facts.rows), dict(facts.more)
     assert rows["augmentation"] == "3 copies, strength 0.8, diagonal, neighbours 25"
     assert rows["training took"] == "90 minutes"

@@ -1,4 +1,4 @@
-"""The class atlas: what each class's Gaussian looks like, who lends to it, which samples are extreme."""
+"""The class atlas: each class's Gaussian, the classes that lend to it, and its extreme samples."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,9 +12,10 @@ from iaa.analysis.mislabelled import Explained, Suspect, explain, suspects
 from iaa.method.checks import check_whole
 from iaa.method.correction import correct, correction_weight, lenders
 from iaa.method.gaussians import ClassStats, estimate
+from iaa.retrieval.ranking import rank_within_class
 
 KERNEL = ("neighbors", "mean_width", "cov_width", "scale", "search")
-"""The options of ``iaa.correct`` that decide who lends how much."""
+"""The options of ``iaa.correct`` that decide which class lends how much."""
 BLOCK = 2**22
 """Numbers held at a time."""
 
@@ -35,7 +36,7 @@ class Sample:
     row: int
     id: str
     distance: float
-    """In standard deviations of the class, root mean square over dimensions; about 1 is usual."""
+    """In standard deviations of the class, root mean square over dimensions; about 1 is normal."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def atlas(
     tick: Callable[[float], None] = lambda done: None,
     **correction: Any,
 ) -> Atlas:
-    """Of un-normalised embeddings; ``correction`` are the options of ``iaa.correct``.
+    """The atlas of un-normalised embeddings; ``correction`` are the options of ``iaa.correct``.
 
     ``candidates`` other classes, those with the nearest means, may explain a sample better than its own.
     """
@@ -99,15 +100,24 @@ def atlas(
         check_whole(what, number, least=0)
     known, inverse = labels.unique(return_inverse=True)
     stats = estimate(z, inverse, num_classes=len(known))
-    named = [(names or {}).get(label, str(label)) for label in known.tolist()]
-    called = list(ids) if ids is not None else [str(row) for row in range(len(z))]
+    class_names = [(names or {}).get(label, str(label)) for label in known.tolist()]
+    sample_ids = list(ids) if ids is not None else [str(row) for row in range(len(z))]
     explained = explain(z, inverse, stats, candidates=candidates, tick=tick, **correction)
     likely = explained.evidence.nan_to_num(-torch.inf)
     return Atlas(
         classes=_rows(
-            z, inverse, stats, explained, known, named, called, lenders_shown, extremes_shown, correction
+            z,
+            inverse,
+            stats,
+            explained,
+            known,
+            class_names,
+            sample_ids,
+            lenders_shown,
+            extremes_shown,
+            correction,
         ),
-        suspects=suspects(explained, inverse, known, named, called, suspects_shown),
+        suspects=suspects(explained, inverse, known, class_names, sample_ids, suspects_shown),
         suspected=int((likely > 0).sum()),
         samples=len(z),
         dim=z.shape[1],
@@ -121,7 +131,7 @@ def _rows(
     stats: ClassStats,
     explained: Explained,
     known: Tensor,
-    named: list[str],
+    names: list[str],
     ids: list[str],
     lenders_shown: int,
     extremes_shown: int,
@@ -137,7 +147,7 @@ def _rows(
     extremes = _extremes(explained, labels, len(known), extremes_shown)
     columns = zip(
         known.tolist(),
-        named,
+        names,
         stats.count.tolist(),
         stats.variance.sum(1).tolist(),
         corrected.sum(1).tolist(),
@@ -158,7 +168,7 @@ def _rows(
             corrected_variance=after,
             effective_rank=directions if count > 1 and size > 0 else None,
             alpha=borrows,
-            lenders=tuple(Lender(int(known[i]), named[i], share) for i, share in lender),
+            lenders=tuple(Lender(int(known[i]), names[i], share) for i, share in lender),
             moved=shift if size > 0 else None,
             extremes=tuple(Sample(row, ids[row], distance) for row, distance in extreme),
         )
@@ -177,33 +187,35 @@ def effective_rank(
     dim, by_class = z.shape[1], labels.argsort(stable=True)
     start = stats.count.cumsum(0) - stats.count
     by_size = stats.count.argsort(descending=True, stable=True)
-    found = stats.mean.new_zeros(len(stats.count))
+    ranks = stats.mean.new_zeros(len(stats.count))
     done = 0
     while done < len(by_size):
         largest = max(1, int(stats.count[by_size[done]]))
         classes = by_size[done : done + max(1, BLOCK // (largest * (dim + min(largest, dim))))]
-        place = torch.arange(largest, device=z.device)
-        inside = (place < stats.count[classes, None])[:, :, None]
-        at = (start[classes, None] + place).clamp(max=len(z) - 1)
-        rows = (z[by_class[at]] - stats.mean[classes, None]).where(inside, 0)
+        offset = torch.arange(largest, device=z.device)
+        inside = (offset < stats.count[classes, None])[:, :, None]
+        member = (start[classes, None] + offset).clamp(max=len(z) - 1)
+        rows = (z[by_class[member]] - stats.mean[classes, None]).where(inside, 0)
         products = rows @ rows.mT if largest <= dim else rows.mT @ rows
         squares = products.square().sum((1, 2))
-        found[classes] = rows.square().sum((1, 2)).square() / squares.where(squares > 0, 1)
+        ranks[classes] = rows.square().sum((1, 2)).square() / squares.where(squares > 0, 1)
         done += len(classes)
-    return found
+    return ranks
 
 
 def _lent(
     stats: ClassStats, alpha: Float[Tensor, "C"], shown: int, kernel: dict[str, Any]
 ) -> list[list[tuple[int, float]]]:
     """Per class the positions of those that lend most, and their shares."""
-    found: list[list[tuple[int, float]]] = [[] for _ in range(len(alpha))]
+    lent: list[list[tuple[int, float]]] = [[] for _ in range(len(alpha))]
     borrows = (alpha > 0).nonzero().flatten()
     near, shares = lenders(stats, borrows, **kernel)
     most, which = shares.topk(min(shown, shares.shape[1]), dim=1)
-    for row, who, how in zip(borrows.tolist(), near.gather(1, which).tolist(), most.tolist(), strict=True):
-        found[row] = [(i, share) for i, share in zip(who, how, strict=True) if share > 0]
-    return found
+    for row, lenders_, how in zip(
+        borrows.tolist(), near.gather(1, which).tolist(), most.tolist(), strict=True
+    ):
+        lent[row] = [(i, share) for i, share in zip(lenders_, how, strict=True) if share > 0]
+    return lent
 
 
 def _extremes(
@@ -213,10 +225,9 @@ def _extremes(
     order = explained.distance.nan_to_num(-1).argsort(descending=True, stable=True)
     order = order[labels[order].argsort(stable=True)]
     count = torch.bincount(labels, minlength=classes)
-    place = torch.arange(len(labels), device=labels.device) - (count.cumsum(0) - count)[labels[order]]
-    first = order[(place < shown) & (count[labels[order]] > 1)]
-    found: list[list[tuple[int, float]]] = [[] for _ in range(classes)]
+    first = order[(rank_within_class(labels[order]) < shown) & (count[labels[order]] > 1)]
+    extremes: list[list[tuple[int, float]]] = [[] for _ in range(classes)]
     columns = zip(labels[first].tolist(), first.tolist(), explained.distance[first].tolist(), strict=True)
     for label, row, distance in columns:
-        found[label].append((row, distance))
-    return found
+        extremes[label].append((row, distance))
+    return extremes

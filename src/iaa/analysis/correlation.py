@@ -21,7 +21,7 @@ POWERS = (1, 2, 3, 4)
 PAPER = (2, True, False)
 """What neighbour correction uses: the Euclidean distance of squared means, of variances."""
 COMPARED = 1024
-"""Classes whose distances are ranked, and among which covariances are dealt out; of more, an even sample."""
+"""Most classes whose distances are ranked and covariances permuted; of more, an even sample."""
 POINTS = 200
 """Most points of a curve."""
 
@@ -51,19 +51,19 @@ class Curve:
     name: str
     coefficient: float
     position: tuple[float, ...]
-    """Place in the order, from 0 (farthest mean) to 1 (nearest)."""
+    """Position in the order, from 0 (farthest mean) to 1 (nearest)."""
     mean_distance: tuple[float, ...]
     cov_distance: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Correlation:
-    """All that is known of how mean and covariance distances go together."""
+    """How mean and covariance distances are correlated, with all evidence."""
 
     classes: int
-    """With ``min_samples`` samples or more; all others are left out."""
+    """Classes with ``min_samples`` samples or more; the others are left out."""
     compared: int
-    """Classes that were ranked: all of them up to 1,024, of more an even sample."""
+    """Classes that were ranked: all of them up to 1,024, else an even sample."""
     left_out: int
     min_samples: int
     samples: tuple[int, int, int]
@@ -72,7 +72,7 @@ class Correlation:
     coefficients: tuple[Coefficient, ...]
     """p = 1, 2, 3, 4 for each of the four pairs of metrics, the paper's pair first."""
     quartiles: tuple[float, float, float]
-    """Of the single classes' coefficients (p = 2, the paper's metrics)."""
+    """Quartiles of the single classes' coefficients (p = 2, the paper's metrics)."""
     shape: float
     """The same with scale removed: squared means and variances divided by their sums, class by class."""
     permutations: Permutations
@@ -85,7 +85,7 @@ class Correlation:
     def value(self, *, p: float = 2, squared: bool = True, root: bool = False) -> float:
         """The coefficient of one pair of metrics."""
         wanted = (p, squared, root)
-        return next(one.value for one in self.coefficients if (one.p, one.squared, one.root) == wanted)
+        return next(item.value for item in self.coefficients if (item.p, item.squared, item.root) == wanted)
 
 
 @torch.no_grad()
@@ -103,8 +103,8 @@ def correlation(
 ) -> Correlation:
     """Everything of Sec. IV-B and VI-C for un-normalised embeddings, in blocks of classes.
 
-    ``correction`` are the options of ``iaa.correct``, for what is said of borrowing; ``tick`` hears of the
-    share done.
+    ``correction`` are the options of ``iaa.correct``, for what is said of borrowing; ``tick`` is called with
+    the share done.
     """
     check_whole("min_samples", min_samples, least=2)
     known, inverse = labels.unique(return_inverse=True)
@@ -121,7 +121,7 @@ def correlation(
     values = coefficients(kept, metrics, tick=lambda done: tick(0.8 * done))
     single = values[metrics.index(PAPER)]
     shape = float(coefficients(_without_scale(kept), [PAPER])[0].nanmean())
-    dealt = permutations(stats.take(_even(taken, COMPARED)), draws=draws, seed=seed)
+    permuted = permutations(stats.take(_even(taken, COMPARED)), draws=draws, seed=seed)
     tick(0.9)
     splits = 5 if len(large) <= COMPARED else 1  # over so many classes chance averages out
     halves = held_out(z, inverse, num_classes=len(known), splits=splits, seed=seed, **correction)
@@ -133,8 +133,8 @@ def correlation(
     verdict = judge(
         coefficient=coefficient,
         shape=shape,
-        p_value=dealt.p_value,
-        chance=(dealt.mean, dealt.deviation),
+        p_value=permuted.p_value,
+        chance=(permuted.mean, permuted.deviation),
         classes=len(large),
         samples=samples,
         borrowing=int((stats.count[large] <= few).sum()),
@@ -142,7 +142,7 @@ def correlation(
         held_out=halves,
     )
     tick(1.0)
-    found = tuple(
+    means = tuple(
         Coefficient(p, squared, root, float(value.nanmean()))
         for (p, squared, root), value in zip(metrics, values, strict=True)
     )
@@ -154,10 +154,10 @@ def correlation(
         min_samples=min_samples,
         samples=samples,
         dim=z.shape[1],
-        coefficients=found,
+        coefficients=means,
         quartiles=(low, middle, high),
         shape=shape,
-        permutations=dealt,
+        permutations=permuted,
         held_out=halves,
         average=average,
         examples=examples,
@@ -176,7 +176,7 @@ def _without_scale(stats: ClassStats) -> ClassStats:
 def _curves(
     stats: ClassStats, single: Float[Tensor, "C"], labels: Tensor, names: dict[int, str]
 ) -> tuple[Curve, tuple[Curve, ...]]:
-    """The average over all classes, and three classes: of low, of middling and of high coefficient."""
+    """The average over all classes, and three classes: of low, median and high coefficient."""
     number = len(stats.count)
     at = torch.linspace(0, number - 2, min(POINTS, number - 1), dtype=torch.float64).round().long()
     position = tuple((at / max(1, number - 2)).tolist())
@@ -188,10 +188,10 @@ def _curves(
     chosen = order[[round(share * (number - 1)) for share in (0.1, 0.5, 0.9)]]
     along = _along(stats, chosen, at)
     examples = []
-    for place, row in enumerate(chosen.tolist()):
+    for number, row in enumerate(chosen.tolist()):
         label = int(labels[row])
         name = names.get(label, str(label))
-        examples.append(Curve(label, name, float(single[row]), position, *_numbers(along[:, place])))
+        examples.append(Curve(label, name, float(single[row]), position, *_numbers(along[:, number])))
     return average, tuple(examples)
 
 
@@ -210,7 +210,7 @@ def _numbers(both: Float[Tensor, "2 P"]) -> tuple[tuple[float, ...], tuple[float
 
 
 def _even(classes: Tensor, most: int) -> Tensor:
-    """All of them, or so many evenly spaced ones."""
+    """All of them, or ``most`` evenly spaced ones."""
     if len(classes) <= most:
         return classes
     return classes[torch.linspace(0, len(classes) - 1, most, dtype=torch.float64).round().long()]

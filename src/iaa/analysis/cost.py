@@ -1,4 +1,4 @@
-"""What synthetics cost: time and memory of a training step for M = 0, 1, … (Fig. 11)."""
+"""The cost of synthetics: time and memory of a training step for M = 0, 1, … (Fig. 11)."""
 
 import os
 import time
@@ -22,27 +22,27 @@ class StepCost:
     high: float
     """Third quartile."""
     more_time: float
-    """Over no copies, in percent, quickest step against quickest: what other programs disturbed least."""
+    """Percent more than without copies, by the quickest steps, which other programs disturbed least."""
     mebibytes: float
-    """Most memory that tensors took at once during a step beyond what stands there before it, in MiB."""
+    """Peak memory of tensors during a step, beyond what was allocated before it, in MiB."""
     more_memory: float
-    """Over no copies, in percent."""
+    """Percent more than without copies."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """All measured in one run, contenders taking turns."""
+    """Everything measured in one process, numbers of copies taking turns."""
 
     steps: tuple[StepCost, ...]
     statistics_seconds: float
     """Estimation from embeddings and correction of all classes, once."""
     pass_seconds: float
-    """Embedding the training set for it, once; reading images is not in it."""
+    """Embedding the training set for it, once, without reading images."""
     epoch_seconds: float
-    """An epoch of steps with the most copies, for scale."""
+    """An epoch of steps with the most copies, for comparison."""
     rounds: int
     what: tuple[str, ...]
-    """What was measured: data, network, loss, batch, device, threads; a sentence each."""
+    """The setting: data, network, loss, batch, device, threads; a sentence each."""
 
 
 def measure(
@@ -58,10 +58,10 @@ def measure(
     what: Sequence[str] = (),
     tick: Callable[[float], None] = lambda done: None,
 ) -> Cost:
-    """Time ``step(copies)`` in turns, so that a busy moment hits all alike; statistics and pass apart.
+    """Time ``step(copies)`` in turns, so that a busy moment hits all alike; then statistics and pass.
 
-    The order of the turns is reversed every other round. Memory is measured in steps of its own. ``embed``
-    goes through ``pass_share`` of the training set, and its time is scaled to all of it.
+    The order of the turns is reversed every other round. Memory is measured in separate steps. ``embed``
+    goes through ``pass_share`` of the training set, and its time is scaled to the whole set.
     """
     check_whole("rounds", rounds, least=1)
     if not copies:
@@ -70,7 +70,7 @@ def measure(
     statistics_seconds = min(_seconds(statistics, device) for _ in range(3))
     peaks = {}
     for number in copies:
-        step(number)  # what is built once, such as the optimiser's moments, is not the step's
+        step(number)  # what is allocated once, such as the optimiser's moments, does not count
         peaks[number] = peak_bytes(lambda number=number: step(number), device) / 2**20  # type: ignore[misc]
     taken: dict[int, list[float]] = {number: [] for number in copies}
     for turn in range(rounds):
@@ -79,10 +79,10 @@ def measure(
         tick((turn + 1) / rounds)
     first = copies[0]
     spans = {
-        number: torch.tensor(one, dtype=torch.float64)
+        number: torch.tensor(times, dtype=torch.float64)
         .quantile(torch.tensor([0.25, 0.5, 0.75]).double())
         .tolist()
-        for number, one in taken.items()
+        for number, times in taken.items()
     }
     rows = tuple(
         StepCost(
@@ -107,7 +107,7 @@ def measure(
 
 
 def peak_bytes(work: Callable[[], object], device: str = "cpu") -> float:
-    """Most bytes that tensors took at once while ``work`` ran, beyond those that were there before."""
+    """Peak bytes of tensors while ``work`` runs, beyond those allocated before."""
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
@@ -126,8 +126,8 @@ def peak_bytes(work: Callable[[], object], device: str = "cpu") -> float:
 
 
 def _seconds(work: Callable[[], object], device: str) -> float:
-    begun = time.perf_counter()
+    start = time.perf_counter()
     work()
     if device.startswith("cuda"):
         torch.cuda.synchronize()
-    return time.perf_counter() - begun
+    return time.perf_counter() - start

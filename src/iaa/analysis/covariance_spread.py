@@ -27,7 +27,7 @@ class Variety:
     def beyond(self) -> float:
         """Share of the classes that are farther than sampling alone explains, in [0, 1]."""
         pairs = zip(self.distance, self.expected, strict=True)
-        return sum(found > chance for found, chance in pairs) / max(1, len(self.labels))
+        return sum(distance > chance for distance, chance in pairs) / max(1, len(self.labels))
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def variety(stats: ClassStats, *, labels: Sequence[int] | None = None) -> Variet
     """Distance of each class's variance to the global one (Eq. 10, 14), and what chance would give.
 
     By chance, a variance estimated from n normal samples has mean 1 - 1 / n and variance 2 (n - 1) / n^2, in
-    units of the true one, and the global one has mean 1 - C / N. ``labels`` name the classes; else positions.
+    units of the true one, and the global one has mean 1 - C / N. Classes are numbered if ``labels`` is None.
     """
     kept = (stats.count >= 2).nonzero().flatten()
     overall = global_variance(stats).double()
@@ -60,10 +60,10 @@ def variety(stats: ClassStats, *, labels: Sequence[int] | None = None) -> Variet
     distance = (stats.variance[kept].double() - overall).norm(dim=1) / length
     share = 1 - len(stats.count) / float(stats.count.sum())
     expected = (2 * (n - 1) / n.square() + (1 - 1 / n - share).square()).sqrt() / share
-    called = torch.arange(len(stats.count)) if labels is None else torch.as_tensor(labels)
+    all_labels = torch.arange(len(stats.count)) if labels is None else torch.as_tensor(labels)
     return Variety(
-        labels=tuple(called[kept.cpu()].tolist()),
-        count=tuple(int(one) for one in n.tolist()),
+        labels=tuple(all_labels[kept.cpu()].tolist()),
+        count=tuple(map(int, n.tolist())),
         distance=tuple(distance.tolist()),
         expected=tuple(expected.tolist()),
         left_out=len(stats.count) - len(kept),

@@ -1,7 +1,7 @@
 """Synthetics in pixel space (Fig. 15): a small decoder from embeddings back to a run's own images.
 
 The paper maps back with a pretrained BigGAN. This decoder has seen nothing but the images at hand, so it is
-blurred where embeddings leave things open; ``explained`` says how much of held-out images it gets right.
+blurred where embeddings leave details open; ``explained`` measures it on held-out images.
 """
 
 import json
@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor, nn
 
-from iaa.analysis.example_queries import apart
+from iaa.analysis.example_queries import from_different_classes
 from iaa.analysis.synthetics import draw
 from iaa.files import parse_json, read_tensors, write_tensors
 from iaa.method.augment import IAA
@@ -23,7 +23,7 @@ from iaa.method.checks import check_whole
 
 FORMAT = "iaa-decoded-1"
 HELD_OUT = 0.1
-"""Share of the images that the decoder never sees while it learns."""
+"""Share of the images that the decoder is not trained on."""
 
 
 class Decoder(nn.Module):
@@ -39,7 +39,7 @@ class Decoder(nn.Module):
         self.register_buffer("deviation", z.std(0, unbiased=False).clamp(min=1e-6))
         hidden, maps = 512, width * self.start**2
         self.spread = nn.Sequential(nn.Linear(z.shape[1], hidden), nn.GELU(), nn.Linear(hidden, maps))
-        self.paint = nn.Sequential(  # small maps do most of the work, pixels are shuffled out of channels
+        self.paint = nn.Sequential(  # small maps do most of the work, channels are shuffled into pixels
             nn.GELU(),
             nn.Conv2d(width, width, 3, padding=1),
             nn.PixelShuffle(2),
@@ -52,7 +52,7 @@ class Decoder(nn.Module):
         )
 
     def forward(self, z: Float[Tensor, "b d"]) -> Float[Tensor, "b 3 h w"]:
-        """Images of embeddings, raw as the network gave them."""
+        """Images of un-normalised embeddings."""
         maps = self.spread((z - self.mean) / self.deviation)
         images: Tensor = self.paint(maps.unflatten(1, (self.width, self.start, self.start)))
         return images
@@ -130,40 +130,38 @@ def decode(
     order = torch.randperm(len(z), generator=torch.Generator().manual_seed(seed))
     held, seen = order.split([max(1, int(HELD_OUT * len(z))), len(z) - max(1, int(HELD_OUT * len(z)))])
     decoder = learn(z[seen], images[seen], epochs=epochs, seed=seed, tick=tick)
-    rows = apart(held, numbers, shown)
+    rows = from_different_classes(held, numbers, shown)
     drawn = draw(z[rows], numbers[rows], augment, copies=copies, seed=seed)
     with torch.inference_mode():
-        found = torch.cat([decoder(part) for part in z[held].split(256)])
+        decoded = torch.cat([decoder(part) for part in z[held].split(256)])
         truth = images[held].float() / 255
         mean = images[seen].float().mean(0) / 255
-        explained = 1 - float((found - truth).square().sum() / (truth - mean).square().sum().clamp(min=1e-12))
+        variance = (truth - mean).square().sum().clamp(min=1e-12)
+        explained = 1 - float((decoded - truth).square().sum() / variance)
         own, synthetic = decoder(z[rows]), decoder(drawn.flatten(0, 1)).unflatten(0, drawn.shape[:2])
     return Decoded(
         rows, images[rows], _bytes(own), _bytes(synthetic), len(seen), len(held), explained, epochs
     )
 
 
-def save(found: Decoded, path: Path) -> None:
-    """One ``.safetensors``, written atomically; the header holds the numbers and names as JSON."""
-    tensors = {name: getattr(found, name).contiguous() for name in TENSORS}
-    words = {name: getattr(found, name) for name in WORDS}
-    write_tensors(path, tensors, {"format": FORMAT, "decoded": json.dumps(words)})
+def save(result: Decoded, path: Path) -> None:
+    """Write one ``.safetensors`` atomically; the header holds the numbers and names as JSON."""
+    tensors = {name: getattr(result, name).contiguous() for name in TENSORS}
+    fields = {name: getattr(result, name) for name in FIELDS}
+    write_tensors(path, tensors, {"format": FORMAT, "decoded": json.dumps(fields)})
 
 
 def load(path: Path) -> Decoded:
     """What ``save`` has written."""
     tensors, header = read_tensors(path)
-    if header.get("format") != FORMAT:
-        raise ValueError(f"{path} holds no decoded images: its header lacks format = {FORMAT!r}")
-    if set(tensors) != set(TENSORS):
-        raise ValueError(f"{path} is damaged: it must hold {', '.join(TENSORS)}")
-    words = parse_json(header.get("decoded", ""), f"the header of {path}", required=WORDS)
-    fields: dict[str, Any] = {**tensors, **{name: words[name] for name in WORDS}}
+    if header.get("format") != FORMAT or set(tensors) != set(TENSORS):
+        raise ValueError(f"{path} does not hold decoded images: its header lacks format = {FORMAT!r}")
+    fields: dict[str, Any] = {**tensors, **parse_json(header.get("decoded", ""), str(path), required=FIELDS)}
     return Decoded(**fields)
 
 
 TENSORS = ("rows", "images", "reconstructions", "synthetics")
-WORDS = ("seen", "held_out", "explained", "epochs", "ids", "names")
+FIELDS = ("seen", "held_out", "explained", "epochs", "ids", "names")
 
 
 def _batches(size: int, batch: int, epochs: int, generator: torch.Generator) -> Iterator[Tensor]:

@@ -1,4 +1,4 @@
-"""What single queries are answered: typical ones and the worst (Fig. 13)."""
+"""What single queries retrieve: typical queries and the worst (Fig. 13)."""
 
 from dataclasses import dataclass
 
@@ -7,60 +7,60 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from iaa.retrieval.evaluation import Evaluation
+from iaa.retrieval.ranking import rank_within_class
 
 CANDIDATES = 4096
-"""Of how many queries at most the worst are looked for."""
+"""Most queries among which the worst are searched."""
 
 
 @dataclass(frozen=True)
-class Answers:
-    """Queries, as rows of the embeddings, and what is nearest to them, nearest first."""
+class Retrieved:
+    """Queries, as rows of the embeddings, and the gallery rows nearest to them, nearest first."""
 
     query: Int64[Tensor, " q"]
     nearest: Int64[Tensor, "q k"]
     similarity: Float[Tensor, "q k"]
     right: Bool[Tensor, "q k"]
+    """Whether a gallery row is of the query's class."""
 
 
-def answer(found: Evaluation, query: Int64[Tensor, " q"], *, count: int = 5) -> Answers:
-    """The nearest of the gallery to some rows; a row is no answer to itself."""
-    labels = found.data.labels
-    near = found.nearest(query, count=count)
-    return Answers(query, near.index, near.value, labels[near.index] == labels[query][:, None])
+def retrieve(evaluation: Evaluation, query: Int64[Tensor, " q"], *, count: int = 5) -> Retrieved:
+    """The gallery rows nearest to some queries; a row never retrieves itself."""
+    labels = evaluation.data.labels
+    near = evaluation.nearest(query, count=count)
+    return Retrieved(query, near.index, near.value, labels[near.index] == labels[query][:, None])
 
 
-def typical(found: Evaluation, count: int, *, seed: int = 0) -> Int64[Tensor, " q"]:
-    """Queries drawn at random, no two of a class while there are classes: nobody has chosen them."""
-    asked = found.query[found.result.counted]
-    shuffled = asked[torch.randperm(len(asked), generator=torch.Generator().manual_seed(seed))]
-    return apart(shuffled, found.data.labels, count)
+def typical(evaluation: Evaluation, count: int, *, seed: int = 0) -> Int64[Tensor, " q"]:
+    """Queries drawn at random, of different classes as long as there are any."""
+    queries = evaluation.query[evaluation.result.counted]
+    shuffled = queries[torch.randperm(len(queries), generator=torch.Generator().manual_seed(seed))]
+    return from_different_classes(shuffled, evaluation.data.labels, count)
 
 
-def class_scores(found: Evaluation, metric: str = "MAP@R") -> dict[int, float]:
+def class_scores(evaluation: Evaluation, metric: str = "MAP@R") -> dict[int, float]:
     """The mean of a metric over the queries of each class, in percent."""
-    labels, member = found.classes.unique(return_inverse=True)
-    sums = torch.zeros(len(labels), dtype=torch.float64).index_add(0, member, found.values()[metric])
+    labels, member = evaluation.classes.unique(return_inverse=True)
+    sums = torch.zeros(len(labels), dtype=torch.float64).index_add(0, member, evaluation.values()[metric])
     return dict(zip(labels.tolist(), (sums / member.bincount()).tolist(), strict=True))
 
 
-def worst(found: Evaluation, count: int, *, seed: int = 0) -> Int64[Tensor, " q"]:
-    """Queries of lowest MAP@R, of different classes; among equals those most similar to a wrong answer."""
-    counted = found.result.counted
-    asked, scores = found.query[counted], found.result.map_at_r[counted]
-    some = torch.randperm(len(asked), generator=torch.Generator().manual_seed(seed))
+def worst(evaluation: Evaluation, count: int, *, seed: int = 0) -> Int64[Tensor, " q"]:
+    """Queries of lowest MAP@R, of different classes; among equals those most similar to a wrong image."""
+    counted = evaluation.result.counted
+    queries, scores = evaluation.query[counted], evaluation.result.map_at_r[counted]
+    some = torch.randperm(len(queries), generator=torch.Generator().manual_seed(seed))
     some = some[scores[some].argsort(stable=True)][:CANDIDATES]
-    near = answer(found, asked[some], count=1)
-    wrong = near.similarity[:, 0] * (1 if found.distance == "cosine" else -1)
+    nearest = retrieve(evaluation, queries[some], count=1)
+    wrong = nearest.similarity[:, 0] * (1 if evaluation.distance == "cosine" else -1)
     order = wrong.argsort(descending=True, stable=True)
     order = order[scores[some][order].argsort(stable=True)]
-    return apart(asked[some[order]], found.data.labels, count)
+    return from_different_classes(queries[some[order]], evaluation.data.labels, count)
 
 
-def apart(rows: Int64[Tensor, " q"], labels: Int64[Tensor, " n"], count: int) -> Int64[Tensor, " k"]:
-    """``count`` rows in their order: the first of each class, and others only where classes run out."""
-    _, number = labels[rows].unique(return_inverse=True)
-    by_class = number.argsort(stable=True)
-    group = number[by_class]
-    rank = torch.empty_like(by_class)
-    rank[by_class] = torch.arange(len(rows)) - torch.searchsorted(group, group)
-    return rows[(rank > 0).to(torch.uint8).argsort(stable=True)][:count]
+def from_different_classes(
+    rows: Int64[Tensor, " q"], labels: Int64[Tensor, " n"], count: int
+) -> Int64[Tensor, " k"]:
+    """The first ``count`` rows, one per class; further rows of a class only where classes run out."""
+    repeated = rank_within_class(labels[rows]) > 0
+    return rows[repeated.to(torch.uint8).argsort(stable=True)][:count]

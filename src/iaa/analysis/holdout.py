@@ -1,4 +1,4 @@
-"""Does borrowing covariance pay? Estimated from one half of each class, held against its other half."""
+"""Does borrowing covariance pay? Estimates from one half of each class, compared with its other half."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,9 +9,10 @@ from torch import Tensor
 
 from iaa.method.correction import correct, global_variance
 from iaa.method.gaussians import estimate
+from iaa.retrieval.ranking import rank_within_class
 
 FEWEST = 4
-"""Samples a class needs to be cut in two halves of which each has a variance."""
+"""Samples a class needs so that each of its halves has a variance."""
 
 
 @dataclass(frozen=True)
@@ -19,25 +20,25 @@ class HeldOut:
     """How far variances estimated from half of each class are from those of the other half.
 
     Errors are squared distances between variances, summed over classes and divided by the squared length of
-    the held-out variances: 0 is perfect. The noise of the held-out half is in all of them alike.
+    the held-out variances: 0 is perfect. The noise of the held-out half is the same in all of them.
     """
 
     classes: int
-    """With four samples or more."""
+    """Classes with four samples or more."""
     samples: float
     """Median number of samples that a class's variance was estimated from."""
     own: float
     """Error of the class's own variance."""
     neighbors: float
-    """Of what its neighbours lend alone (Eq. 12)."""
+    """Error of what its neighbours lend, alone (Eq. 12)."""
     corrected: float
-    """Of the corrected variance (Eq. 15)."""
+    """Error of the corrected variance (Eq. 15)."""
     pooled: float
-    """Of one corrected just as much, but towards the global variance: what is left without neighbours."""
+    """Error when corrected as much, but towards the global variance: the effect without neighbours."""
     overall: float
-    """Of the global variance (Eq. 14)."""
+    """Error of the global variance (Eq. 14)."""
     closer: float
-    """Share of the classes whose corrected variance is nearer to the held-out one than their own: 0 to 1."""
+    """Share of the classes whose corrected variance is closer to the held-out one than their own: 0 to 1."""
 
 
 @torch.no_grad()
@@ -63,7 +64,7 @@ def held_out(
     generator = torch.Generator().manual_seed(seed)
     options = {**correction, "few": torch.inf}
     alone = {**options, "falloff": 0.0, "global_share": 0.0}  # alpha = 1: nothing of the class's own
-    found = []
+    rounds = []
     for _ in range(splits):
         kept = _first_half(labels, count, generator)
         stats = estimate(z[kept], labels[kept], num_classes=num_classes)
@@ -77,12 +78,12 @@ def held_out(
             correct(stats, classes=scored, **{**options, "global_share": 1.0}),
             global_variance(stats).expand(len(scored), -1),
         )
-        errors = torch.stack([(one - truth).double().square().sum(1) for one in estimates])
+        errors = torch.stack([(variance - truth).double().square().sum(1) for variance in estimates])
         closer = (errors[2] < errors[0]).double().mean()
-        found.append(
+        rounds.append(
             torch.cat([errors.sum(1) / truth.double().square().sum().clamp(min=1e-30), closer[None]])
         )
-    own, neighbors, corrected, pooled, overall, share = torch.stack(found).mean(0).tolist()
+    own, neighbors, corrected, pooled, overall, share = torch.stack(rounds).mean(0).tolist()
     samples = float((count[scored] + 1).div(2, rounding_mode="floor").double().median())
     return HeldOut(len(scored), samples, own, neighbors, corrected, pooled, overall, share)
 
@@ -90,9 +91,8 @@ def held_out(
 def _first_half(
     labels: Int[Tensor, "N"], count: Int[Tensor, "C"], generator: torch.Generator
 ) -> Bool[Tensor, "N"]:
-    """Every other sample of each class in random order, the larger half; all of a class too small to cut."""
+    """Every other sample of each class in random order, the larger half; all of a class too small."""
     shuffled = torch.randperm(len(labels), generator=generator).to(labels.device)
-    order = shuffled[labels[shuffled].argsort(stable=True)]
-    place = torch.empty_like(labels)
-    place[order] = torch.arange(len(labels), device=labels.device) - (count.cumsum(0) - count)[labels[order]]
-    return (place % 2 == 0) | (count[labels] < FEWEST)
+    rank = torch.empty_like(shuffled)
+    rank[shuffled] = rank_within_class(labels[shuffled])
+    return (rank % 2 == 0) | (count[labels] < FEWEST)

@@ -1,4 +1,4 @@
-"""What mining chose while training, from a run's log (Fig. 10)."""
+"""The pairs that mining chose during training, from a run's log (Fig. 10)."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,20 +10,20 @@ from iaa.runs import LOG
 
 @dataclass(frozen=True)
 class Mining:
-    """Means over the steps of each epoch; None where the log says nothing of it."""
+    """Means over the steps of each epoch."""
 
     name: str
     epochs: tuple[int, ...]
     """Counted from 1."""
     loss: tuple[float, ...]
-    negatives: tuple[float | None, ...]
-    """Negative pairs (or triplets) chosen a step."""
-    positives: tuple[float | None, ...]
+    negatives: tuple[float, ...]
+    """Negative pairs (or triplets) mined in a step."""
+    positives: tuple[float, ...]
     synthetic_negatives: tuple[float, ...]
     """Share of them with a synthetic candidate, in [0, 1]."""
     synthetic_positives: tuple[float, ...]
     chooses: bool
-    """False for a loss that chooses no pairs, so that all of this is 0."""
+    """False for a loss that mines no pairs, so that all of these are 0."""
 
 
 def mining(run: Path) -> Mining:
@@ -41,19 +41,14 @@ def mining(run: Path) -> Mining:
         key: tuple(_mean(steps, key) for steps in epochs.values())
         for key in ("loss", "negatives", "positives", "synthetic_negatives", "synthetic_positives")
     }
-    told = [one for key in columns if key != "loss" for one in columns[key] if one]
     return Mining(
         name=run.resolve().name,
         epochs=tuple(epoch + 1 for epoch in epochs),
-        loss=tuple(one or 0.0 for one in columns["loss"]),
-        negatives=columns["negatives"],
-        positives=columns["positives"],
-        synthetic_negatives=tuple(one or 0.0 for one in columns["synthetic_negatives"]),
-        synthetic_positives=tuple(one or 0.0 for one in columns["synthetic_positives"]),
-        chooses=bool(told),
+        chooses=any(any(values) for key, values in columns.items() if key != "loss"),
+        **columns,
     )
 
 
-def _mean(steps: list[dict[str, Any]], key: str) -> float | None:
-    found = [step[key] for step in steps if step.get(key) is not None]
-    return sum(found) / len(found) if found else None
+def _mean(steps: list[dict[str, Any]], key: str) -> float:
+    values = [step[key] for step in steps if step.get(key) is not None]
+    return sum(values) / len(values) if values else 0.0

@@ -73,7 +73,7 @@ def explain(
     """
     z = z.to(stats.mean.dtype)
     overall = global_variance(stats)
-    used = (overall > 0).nonzero().flatten()  # where nothing varies, nothing can be told
+    used = (overall > 0).nonzero().flatten()  # dimensions in which nothing varies say nothing
     if len(used) == 0:
         raise ValueError("all samples of every class are equal: there is no variance to measure distances in")
     floor = FLOOR * overall[used]
@@ -110,35 +110,35 @@ def suspects(
     explained: Explained,
     labels: Int[Tensor, "N"],
     known: Tensor,
-    named: list[str],
+    names: list[str],
     ids: list[str],
     shown: int,
 ) -> tuple[Suspect, ...]:
-    """The samples with most evidence against their label; ``known`` and ``named`` by position of a class."""
+    """Samples with the most evidence against their label; ``known`` and ``names`` are those of classes."""
     evidence = explained.evidence.nan_to_num(-torch.inf)
     strongest, rows = evidence.sort(descending=True, stable=True)
     rows = rows[strongest > 0][:shown]
-    found = []
+    listed = []
     for row in rows.tolist():
         own, other = int(labels[row]), int(explained.other[row])
-        found.append(
+        listed.append(
             Suspect(
                 row=row,
                 id=ids[row],
                 label=int(known[own]),
-                name=named[own],
+                name=names[own],
                 distance=float(explained.distance[row]),
                 other_label=int(known[other]),
-                other_name=named[other],
+                other_name=names[other],
                 other_distance=float(explained.other_distance[row]),
                 evidence=float(explained.evidence[row]),
             )
         )
-    return tuple(found)
+    return tuple(listed)
 
 
 def _fit(gap: Float[Tensor, "*b D"], variance: Float[Tensor, "*b D"]) -> tuple[Tensor, Tensor]:
-    """Distance in standard deviations, and log-likelihood per dimension but for a constant.
+    """Distance in standard deviations, and log-likelihood per dimension up to a constant.
 
     It is the largest over all factors of the variance, which is that of the factor ``square``.
     """

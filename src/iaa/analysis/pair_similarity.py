@@ -60,9 +60,9 @@ def similarity(
         if tile.top == tile.left:  # on the diagonal: each pair once, none with itself
             once = torch.ones_like(equal).triu(1)
             values, equal = values[once], equal[once]
-        found = [_summed(values, bins), _summed(values[equal], bins)]
+        sums = [_summed(values, bins), _summed(values[equal], bins)]
         with lock:
-            for kind, (histogram, moment) in enumerate(found):
+            for kind, (histogram, moment) in enumerate(sums):
                 counts[kind] += histogram
                 moments[kind] += moment
 
@@ -75,7 +75,7 @@ def similarity(
     if not positives or not negatives:
         missing = "positive" if not positives else "negative"
         raise ValueError(
-            f"histograms need positive and negative pairs, got no {missing} one in {len(z)} samples"
+            f"histograms need positive and negative pairs, got no {missing} pair in {len(z)} samples"
         )
     negative, positive = (counts / counts.sum(1, keepdim=True)).unbind()
     means = moments[:, 1] / moments[:, 0]

@@ -1,4 +1,4 @@
-"""What the coefficient would be by chance: covariances dealt out to classes at random."""
+"""The coefficient by chance: covariances assigned to classes at random."""
 
 from dataclasses import dataclass
 
@@ -13,11 +13,11 @@ from iaa.method.gaussians import ClassStats
 
 @dataclass(frozen=True)
 class Permutations:
-    """The coefficient when covariances are dealt out to classes at random (p = 2, the paper's metrics)."""
+    """The coefficient when covariances are assigned to classes at random (p = 2, the paper's metrics)."""
 
     draws: int
     classes: int
-    """Classes that took part; of very many an even sample."""
+    """Classes that took part; an even sample if there are very many."""
     observed: float
     """The coefficient of these classes with their own covariances."""
     mean: float
@@ -38,17 +38,17 @@ def permutations(stats: ClassStats, *, draws: int = 999, seed: int = 0) -> Permu
     by_mean, by_cov = (_standardized(values) for values in (stats.mean.square(), stats.variance))
     generator = torch.Generator().manual_seed(seed)
     observed = float((by_mean * by_cov).sum() / number)
-    found = torch.empty(draws, dtype=torch.float64)
+    drawn = torch.empty(draws, dtype=torch.float64)
     for draw in range(draws):
         order = torch.randperm(number, generator=generator).to(by_cov.device)
-        found[draw] = (by_mean * by_cov[order][:, order]).sum() / number
-    at_least = int((found >= observed - 1e-9).sum())
-    deviation = float(found.std()) if draws > 1 else 0.0
-    return Permutations(draws, number, observed, float(found.mean()), deviation, (at_least + 1) / (draws + 1))
+        drawn[draw] = (by_mean * by_cov[order][:, order]).sum() / number
+    at_least = int((drawn >= observed - 1e-9).sum())
+    deviation = float(drawn.std()) if draws > 1 else 0.0
+    return Permutations(draws, number, observed, float(drawn.mean()), deviation, (at_least + 1) / (draws + 1))
 
 
 def _standardized(values: Float[Tensor, "C D"]) -> Float[Tensor, "C C"]:
-    """Ranks of each class's distances to the others, centred and of length 1; its own place is 0."""
+    """Ranks of each class's distances to the others, centred and of length 1; its own entry is 0."""
     number = len(values)
     rows = torch.arange(number, device=values.device)
     ranked = ranks(distances(values, rows, 2))

@@ -1,4 +1,4 @@
-"""Originals and synthetics in one plane (Fig. 14)."""
+"""t-SNE of originals and synthetics (Fig. 14)."""
 
 from dataclasses import dataclass
 
@@ -10,11 +10,12 @@ from torch import Tensor
 from iaa.analysis.synthetics import compact, draw
 from iaa.errors import need
 from iaa.method.augment import IAA
+from iaa.retrieval.ranking import rank_within_class
 
 
 @dataclass(frozen=True)
 class Projection:
-    """Positions in one map, so that originals and synthetics can be laid side by side."""
+    """Positions in one map, so that originals and synthetics can be drawn next to each other."""
 
     rows: Int64[Tensor, " n"]
     """Which samples the originals are."""
@@ -36,7 +37,7 @@ def project(
 ) -> Projection:
     """t-SNE of samples of random classes and of their synthetics, all at unit length as a loss sees them.
 
-    ``augment`` knows the statistics of the classes of ``z``, numbered by ``synthetics.compact``.
+    ``augment`` is fitted to the classes of ``z``, numbered by ``synthetics.compact``.
     """
     manifold = need("sklearn.manifold", extra="report")
     rows = choose(labels, classes=classes, per_class=per_class, seed=seed)
@@ -44,10 +45,10 @@ def project(
     drawn = draw(z[rows], numbers[rows], augment, copies=copies, seed=seed)
     points = F.normalize(torch.cat([z[rows, None].float(), drawn], 1), dim=2)
     perplexity = min(30.0, (points.shape[0] * points.shape[1] - 1) / 3)
-    flat = points.flatten(0, 1).double().numpy()  # in single precision equal points may upset its first step
+    flat = points.flatten(0, 1).double().numpy()  # in single precision equal points can break its first step
     t_sne = manifold.TSNE(perplexity=perplexity, init="random", random_state=seed)
-    found = torch.from_numpy(t_sne.fit_transform(flat)).float().unflatten(0, points.shape[:2])
-    return Projection(rows, labels[rows], found[:, 0], found[:, 1:], perplexity)
+    positions = torch.from_numpy(t_sne.fit_transform(flat)).float().unflatten(0, points.shape[:2])
+    return Projection(rows, labels[rows], positions[:, 0], positions[:, 1:], perplexity)
 
 
 def choose(labels: Int64[Tensor, " n"], *, classes: int, per_class: int, seed: int) -> Int64[Tensor, " rows"]:
@@ -56,10 +57,8 @@ def choose(labels: Int64[Tensor, " n"], *, classes: int, per_class: int, seed: i
     generator = torch.Generator().manual_seed(seed)
     several = (sizes >= min(2, int(sizes.max()))).nonzero()[:, 0]
     chosen = several[torch.randperm(len(several), generator=generator)[:classes]].sort().values
-    place = torch.full((len(kept),), -1).index_put((chosen,), torch.arange(len(chosen)))
+    wanted = torch.zeros(len(kept), dtype=torch.bool).index_fill(0, chosen, True)
     shuffled = torch.randperm(len(labels), generator=generator)
-    shuffled = shuffled[place[numbers[shuffled]] >= 0]
+    shuffled = shuffled[wanted[numbers[shuffled]]]
     ordered = shuffled[numbers[shuffled].argsort(stable=True)]
-    group = numbers[ordered]
-    first = torch.searchsorted(group, group)  # where a row's class begins
-    return ordered[torch.arange(len(ordered)) - first < per_class]
+    return ordered[rank_within_class(numbers[ordered]) < per_class]

@@ -43,16 +43,16 @@ def coefficients(
     mean, variance = in_range(stats.mean)[0], in_range(stats.variance)[0]  # ranks do not depend on scale
     means = {True: mean.square(), False: mean}
     covs = {True: variance.sqrt(), False: variance}
-    found = stats.mean.new_empty(len(metrics), number, dtype=torch.float64)
+    table = stats.mean.new_empty(len(metrics), number, dtype=torch.float64)
     for rows in torch.arange(number, device=stats.mean.device).split(max(1, BLOCK // number)):
         for p in {metric[0] for metric in metrics}:
             of_means = {q: ranks(distances(means[q], rows, p)) for q in {m[1] for m in metrics if m[0] == p}}
             of_covs = {r: ranks(distances(covs[r], rows, p)) for r in {m[2] for m in metrics if m[0] == p}}
-            for place, (power, squared, root) in enumerate(metrics):
+            for column, (power, squared, root) in enumerate(metrics):
                 if power == p:
-                    found[place, rows] = _correlation(of_means[squared], of_covs[root])
+                    table[column, rows] = _correlation(of_means[squared], of_covs[root])
         tick(float(rows[-1] + 1) / number)
-    return found
+    return table
 
 
 def distances(values: Float[Tensor, "C D"], rows: Int[Tensor, "B"], p: float) -> Float[Tensor, "B N"]:
@@ -63,8 +63,8 @@ def distances(values: Float[Tensor, "C D"], rows: Int[Tensor, "B"], p: float) ->
 
 def others(rows: Int[Tensor, "B"], number: int) -> Int[Tensor, "B N"]:
     """For each of some classes all classes but itself, in order."""
-    places = torch.arange(number - 1, device=rows.device).expand(len(rows), -1)
-    return places + (places >= rows[:, None])
+    columns = torch.arange(number - 1, device=rows.device).expand(len(rows), -1)
+    return columns + (columns >= rows[:, None])
 
 
 def ranks(values: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:

@@ -1,4 +1,4 @@
-"""What the synthetics of some samples are like: which real images are nearest to them."""
+"""The real samples nearest to synthetics."""
 
 from dataclasses import dataclass
 
@@ -8,14 +8,15 @@ from torch import Tensor
 
 from iaa.method.augment import IAA
 from iaa.retrieval.knn import knn
+from iaa.retrieval.ranking import drop_self
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """The real samples nearest to each synthetic, by cosine; the one it was drawn around is left out."""
+class SyntheticNeighbors:
+    """The real samples nearest to each synthetic, by cosine, without the one it was drawn around."""
 
     rows: Int64[Tensor, " s"]
-    """The samples that synthetics were drawn around."""
+    """The samples around which synthetics were drawn."""
     z: Float[Tensor, "s m d"]
     """Their synthetics."""
     nearest: Int64[Tensor, "s m k"]
@@ -34,7 +35,7 @@ class Surroundings:
 
 
 def compact(labels: Int64[Tensor, " n"]) -> tuple[Int64[Tensor, " c"], Int64[Tensor, " n"]]:
-    """The labels that occur, and 0 … C-1 in their place: what class statistics are counted by."""
+    """The labels that occur, and every row's number 0 … C-1 among them, as class statistics need it."""
     kept, numbers = labels.unique(return_inverse=True)
     return kept, numbers
 
@@ -43,7 +44,7 @@ def compact(labels: Int64[Tensor, " n"]) -> tuple[Int64[Tensor, " c"], Int64[Ten
 def draw(
     z: Float[Tensor, "n d"], numbers: Int64[Tensor, " n"], augment: IAA, *, copies: int, seed: int
 ) -> Float[Tensor, "n m d"]:
-    """``copies`` synthetics around each sample (Eq. 17), whatever number the run itself has drawn."""
+    """``copies`` synthetics around each sample (Eq. 17), whatever ``augment.copies`` is."""
     before, augment.copies = augment.copies, copies
     try:
         generator = torch.Generator(device=z.device).manual_seed(seed)
@@ -54,7 +55,7 @@ def draw(
 
 
 @torch.no_grad()
-def surroundings(
+def synthetic_neighbors(
     z: Float[Tensor, "n d"],
     labels: Int64[Tensor, " n"],
     rows: Int64[Tensor, " s"],
@@ -63,26 +64,20 @@ def surroundings(
     copies: int = 3,
     nearest: int = 3,
     seed: int = 0,
-) -> Surroundings:
+) -> SyntheticNeighbors:
     """Draw synthetics around ``rows`` and find the real samples nearest to them.
 
-    ``augment`` knows the statistics of the classes of ``z``, numbered by ``compact``.
+    ``augment`` is fitted to the classes of ``z``, numbered by ``compact``.
     """
     _, numbers = compact(labels)
     drawn = draw(z[rows], numbers[rows], augment, copies=copies, seed=seed)
-    around = torch.cat([z[rows, None].float(), drawn], 1)  # the sample itself asks as well
+    around = torch.cat([z[rows, None].float(), drawn], 1)  # the sample itself is a query as well
     nearest = min(nearest, len(z) - 1)
-    found = knn(around.flatten(0, 1), z.float(), k=nearest + 1)
-    index, value = (part.unflatten(0, around.shape[:2]) for part in (found.index, found.value))
-    index, value = without(index, value, rows[:, None, None])
+    near = knn(around.flatten(0, 1), z.float(), k=nearest + 1)
+    index, value = (part.unflatten(0, around.shape[:2]) for part in (near.index, near.value))
+    index, value = drop_self(index, value, rows[:, None, None])
     right = labels[index] == labels[rows][:, None, None]
     own = torch.cosine_similarity(z[rows, None].float(), drawn, dim=2)
-    return Surroundings(rows, drawn, index[:, 1:], value[:, 1:], right[:, 1:], own, index[:, 0], right[:, 0])
-
-
-def without(index: Tensor, value: Tensor, excluded: Tensor) -> tuple[Tensor, Tensor]:
-    """Ranked lists less one entry: ``excluded`` where it occurs, else the last; order is kept."""
-    hit = index == excluded
-    hit[..., -1] |= ~hit.any(-1)
-    order = hit.to(torch.uint8).argsort(dim=-1, stable=True)[..., :-1]
-    return index.gather(-1, order), value.gather(-1, order)
+    return SyntheticNeighbors(
+        rows, drawn, index[:, 1:], value[:, 1:], right[:, 1:], own, index[:, 0], right[:, 0]
+    )

@@ -1,15 +1,18 @@
-"""Results of analyses as tables and sentences."""
+"""Results of analyses as tables and notes."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from iaa.analysis.atlas import Atlas
-from iaa.analysis.correlation import PAIRS, POWERS, Correlation
-from iaa.analysis.cost import Cost
-from iaa.analysis.covariance_spread import Variety, Weights
-from iaa.analysis.mining import Mining
-from iaa.analysis.pair_similarity import Similarity
-from iaa.cli.output import Sheet, Shown
+from iaa.cli.output import Output, ResultTable
 from iaa.presets.paper_correlations import paper_correlations
+
+if TYPE_CHECKING:
+    from iaa.analysis.atlas import Atlas
+    from iaa.analysis.correlation import Correlation
+    from iaa.analysis.cost import Cost
+    from iaa.analysis.covariance_spread import Variety, Weights
+    from iaa.analysis.mining import Mining
+    from iaa.analysis.pair_similarity import Similarity
 
 PRINTED = 20
 """Rows of a long table that are printed."""
@@ -21,193 +24,161 @@ METRICS = {
 }
 
 
-def correlation(found: Correlation, title: str, data: str) -> Shown:
-    """The coefficients as in Table VIII, beside the paper's for the same dataset, and the verdict."""
+def correlation(result: "Correlation", title: str, data: str) -> Output:
+    """The coefficients as in Table VIII, the paper's for the same dataset below each, and the verdict."""
+    from iaa.analysis.correlation import PAIRS, POWERS
+
     rows: list[list[object]] = []
-    told = paper_correlations(data)
+    paper = paper_correlations(data)
     for pair in PAIRS:
-        rows.append([METRICS[pair], *(found.value(p=p, squared=pair[0], root=pair[1]) for p in POWERS)])
-        for name, table in told.items():
+        rows.append([METRICS[pair], *(result.value(p=p, squared=pair[0], root=pair[1]) for p in POWERS)])
+        for name, table in paper.items():
             if pair in table:
                 rows.append([f"    paper, {name}", *(table[pair].get(p) for p in POWERS)])
     head = ["distances of", *(f"p = {p}" for p in POWERS)]
     formats = dict.fromkeys(head[1:], ".3f")
-    sheet = Sheet("correlation", f"Spearman coefficient; {title}", head, rows, formats=formats)
-    curve = [found.average, *found.examples]
+    coefficients = ResultTable("correlation", f"Spearman coefficient; {title}", head, rows, formats=formats)
     points = [
-        [one.name, place, mean, cov]
-        for one in curve
-        for place, mean, cov in zip(one.position, one.mean_distance, one.cov_distance, strict=True)
+        [curve.name, position, mean, cov]
+        for curve in (result.average, *result.examples)
+        for position, mean, cov in zip(curve.position, curve.mean_distance, curve.cov_distance, strict=True)
     ]
-    curves = Sheet(
-        "curves", "", ["class", "position", "mean distance", "covariance distance"], points, printed=0
-    )
-    sampled = (
-        [f"Ranked: an even sample of {found.compared:,} classes."] if found.compared < found.classes else []
-    )
-    out = [f"{found.left_out:,} classes with fewer than {found.min_samples} samples are left out."]
-    words = [found.verdict.text, *found.verdict.rests_on, *(out if found.left_out else []), *sampled]
-    if told:
-        words.append("The paper's features are those of a GoogLeNet trained on each dataset (Table VIII).")
-    return Shown([sheet, curves], words)
+    head = ["class", "position", "mean distance", "covariance distance"]
+    curves = ResultTable("curves", "", head, points, printed=0)
+    notes = [result.verdict.text, *result.verdict.rests_on]
+    if result.left_out:
+        notes.append(
+            f"{result.left_out:,} classes with fewer than {result.min_samples} samples are left out."
+        )
+    if result.compared < result.classes:
+        notes.append(f"Ranked: an even sample of {result.compared:,} classes.")
+    if paper:
+        notes.append("The paper's features are those of a GoogLeNet trained on each dataset (Table VIII).")
+    return Output([coefficients, curves], notes)
 
 
-def variety(found: Variety, title: str, names: dict[int, str]) -> Shown:
+def variety(result: "Variety", title: str, names: dict[int, str]) -> Output:
     """The classes farthest from the global covariance first."""
-    columns = zip(found.labels, found.count, found.distance, found.expected, strict=True)
+    columns = zip(result.labels, result.count, result.distance, result.expected, strict=True)
     rows = [[label, names.get(label, str(label)), *numbers] for label, *numbers in columns]
     rows.sort(key=lambda row: -float(str(row[3])))
     head = ["label", "class", "samples", "distance", "by sampling alone"]
     formats = {"distance": ".3f", "by sampling alone": ".3f"}
-    words = [
-        "Distance of a class's variances from the global ones, over the length of these. By sampling alone: "
-        "what a class of this size would show if its true variances were the global ones (normal data).",
-        f"{100 * found.beyond:.0f} % of {len(rows):,} classes are farther than that.",
+    notes = [
+        "Distance of a class's variances from the global ones, divided by the norm of the global ones. By "
+        "sampling alone: what a class of this size would show if its true variances were the global ones "
+        "(normal data).",
+        f"{100 * result.beyond:.0f} % of {len(rows):,} classes are farther away than that.",
     ]
-    words += [f"{found.left_out:,} classes with a single sample are left out."] if found.left_out else []
-    return Shown([Sheet("variety", title, head, rows, PRINTED, formats)], words)
+    notes += [f"{result.left_out:,} classes with a single sample are left out."] if result.left_out else []
+    return Output([ResultTable("variety", title, head, rows, PRINTED, formats)], notes)
 
 
-def weights(found: Weights) -> Shown:
+def weights(result: "Weights") -> Output:
     """A row per class size."""
-    head = ["n", *(f"β = {curve.falloff:g}" for curve in found.curves)]
-    rows = list(zip(found.count, *(curve.alpha for curve in found.curves), strict=True))
+    head = ["n", *(f"β = {curve.falloff:g}" for curve in result.curves)]
+    rows = list(zip(result.count, *(curve.alpha for curve in result.curves), strict=True))
     formats = dict.fromkeys(head[1:], ".3f")
-    return Shown([Sheet("weights", f"α by class size, τ = {found.few:g}", head, rows, formats=formats)])
+    title = f"α by class size, τ = {result.few:g}"
+    return Output([ResultTable("weights", title, head, rows, formats=formats)])
 
 
-def similarity(found: Sequence[Similarity]) -> Shown:
+def similarity(results: Sequence["Similarity"]) -> Output:
     """A row per run; the histograms as a file."""
     head = ["", "positive", "±", "negative", "± ", "overlap", "d-prime", "positive pairs", "negative pairs"]
     rows = [
         [
-            *(one.name, one.positive_mean, one.positive_deviation, one.negative_mean, one.negative_deviation),
-            *(one.overlap, one.d_prime, one.positives, one.negatives),
+            *(run.name, run.positive_mean, run.positive_deviation, run.negative_mean, run.negative_deviation),
+            *(run.overlap, run.d_prime, run.positives, run.negatives),
         ]
-        for one in found
+        for run in results
     ]
     formats = dict.fromkeys(head[1:7], ".3f") | {"positive pairs": ",", "negative pairs": ","}
     bins = [
-        [one.name, low, high, positive, negative]
-        for one in found
+        [run.name, low, high, positive, negative]
+        for run in results
         for low, high, positive, negative in zip(
-            one.edges, one.edges[1:], one.positive, one.negative, strict=False
+            run.edges, run.edges[1:], run.positive, run.negative, strict=False
         )
     ]
-    histogram = Sheet("histograms", "", ["name", "from", "to", "positive", "negative"], bins, printed=0)
-    words = ["Overlap: area that the two histograms share, 0 to 1. d-prime: gap of the means in deviations."]
-    return Shown(
-        [Sheet("similarity", "cosine similarity of all pairs", head, rows, None, formats), histogram], words
-    )
+    histogram = ResultTable("histograms", "", ["name", "from", "to", "positive", "negative"], bins, printed=0)
+    pairs = ResultTable("similarity", "cosine similarity of all pairs", head, rows, None, formats)
+    notes = [
+        "Overlap: area shared by the two histograms, 0 to 1. d-prime: distance of the means in deviations."
+    ]
+    return Output([pairs, histogram], notes)
 
 
-def mining(found: Sequence[Mining]) -> Shown:
+def mining(results: Sequence["Mining"]) -> Output:
     """A row per run and epoch."""
     head = [
-        "run",
-        "epoch",
-        "negatives a step",
-        "synthetic negatives",
-        "positives a step",
-        "synthetic positives",
-        "loss",
+        *("run", "epoch", "negatives a step", "synthetic negatives"),
+        *("positives a step", "synthetic positives", "loss"),
     ]
-    rows = [
-        [one.name, *values]
-        for one in found
-        for values in zip(
-            *(
-                one.epochs,
-                one.negatives,
-                one.synthetic_negatives,
-                one.positives,
-                one.synthetic_positives,
-                one.loss,
-            ),
-            strict=True,
-        )
-    ]
+    rows = []
+    for run in results:
+        columns = [run.epochs, run.negatives, run.synthetic_negatives]
+        columns += [run.positives, run.synthetic_positives, run.loss]
+        rows += [[run.name, *values] for values in zip(*columns, strict=True)]
     formats = {"negatives a step": ",.0f", "positives a step": ",.0f", "loss": ".4f"}
     formats |= {"synthetic negatives": ".1%", "synthetic positives": ".1%"}
-    words = [f"{one.name}: its loss chooses no pairs." for one in found if not one.chooses]
-    if any(value is None for one in found for value in one.negatives):
-        words.append("A dash: the log is of a run that did not write how many pairs were chosen.")
-    return Shown(
-        [Sheet("mining", "what mining chose, means over the steps of an epoch", head, rows, None, formats)],
-        words,
-    )
+    notes = [f"{run.name}: its loss mines no pairs." for run in results if not run.chooses]
+    title = "mined pairs, means over the steps of an epoch"
+    return Output([ResultTable("mining", title, head, rows, None, formats)], notes)
 
 
-def cost(found: Cost) -> Shown:
+def cost(result: "Cost") -> Output:
     """A row per number of copies."""
     head = ["M", "ms a step", "quartiles", "more time, %", "MiB", "more memory, %"]
     rows = [
         [
-            one.copies,
-            one.milliseconds,
-            f"{one.low:.1f} - {one.high:.1f}",
-            one.more_time,
-            one.mebibytes,
-            one.more_memory,
+            *(step.copies, step.milliseconds, f"{step.low:.1f} - {step.high:.1f}", step.more_time),
+            *(step.mebibytes, step.more_memory),
         ]
-        for one in found.steps
+        for step in result.steps
     ]
     formats = {"ms a step": ".1f", "MiB": ".1f"}
     formats |= {"more time, %": "+.1f", "more memory, %": "+.1f"}
-    words = [
-        f"Statistics: {found.statistics_seconds:.2f} s; the pass before them: {found.pass_seconds:.1f} s; "
-        f"an epoch of steps with the most copies: {found.epoch_seconds:.1f} s.",
-        f"Medians of {found.rounds} steps each, taking turns; percent over the first row, of time by "
-        "the quickest step. Where quartiles lie far apart, other programs kept the machine busy.",
-        *found.what,
+    notes = [
+        f"Statistics: {result.statistics_seconds:.2f} s; the pass before them: {result.pass_seconds:.1f} s; "
+        f"an epoch of steps with the most copies: {result.epoch_seconds:.1f} s.",
+        f"Medians of {result.rounds} steps each, taking turns; percentages over the first row, those of time "
+        "by the quickest step. Quartiles far apart mean that other programs kept the machine busy.",
+        *result.what,
     ]
-    return Shown([Sheet("cost", "cost of synthetics", head, rows, None, formats)], words)
+    return Output([ResultTable("cost", "cost of synthetics", head, rows, None, formats)], notes)
 
 
-def atlas(found: Atlas, title: str, printed: int) -> Shown:
-    """Classes with the most variance first on the screen; all in the file; then suspects."""
+def atlas(result: "Atlas", title: str, printed: int) -> Output:
+    """Classes with the most variance first on the screen, all in the file; then suspects."""
     head = [
-        "label",
-        "class",
-        "n",
-        "variance",
-        "corrected",
-        "effective rank",
-        "α",
-        "moved",
-        "lenders",
-        "extremes",
+        *("label", "class", "n", "variance", "corrected", "effective rank", "α", "moved"),
+        *("lenders", "extremes"),
     ]
     rows = [
         [
-            *(one.label, one.name, one.count, one.total_variance, one.corrected_variance, one.effective_rank),
-            *(one.alpha, one.moved),
-            "; ".join(f"{lender.name} {100 * lender.share:.0f} %" for lender in one.lenders),
-            "; ".join(f"{sample.id} {sample.distance:.1f}" for sample in one.extremes),
+            *(row.label, row.name, row.count, row.total_variance, row.corrected_variance, row.effective_rank),
+            *(row.alpha, row.moved),
+            "; ".join(f"{lender.name} {100 * lender.share:.0f} %" for lender in row.lenders),
+            "; ".join(f"{sample.id} {sample.distance:.1f}" for sample in row.extremes),
         ]
-        for one in sorted(found.classes, key=lambda one: -one.total_variance)
+        for row in sorted(result.classes, key=lambda row: -row.total_variance)
     ]
     formats = {"variance": ".4g", "corrected": ".4g", "effective rank": ".1f", "α": ".2f", "moved": ".2f"}
-    classes = Sheet("atlas", title, head, rows, printed, formats, hidden=("extremes",))
-    told = ["id", "label", "class", "distance", "explained by", "its label", "its distance", "evidence"]
+    classes = ResultTable("atlas", title, head, rows, printed, formats, hidden=("extremes",))
+    head = ["id", "label", "class", "distance", "explained by", "its label", "its distance", "evidence"]
     lines = [
         [
-            one.id,
-            one.label,
-            one.name,
-            one.distance,
-            one.other_name,
-            one.other_label,
-            one.other_distance,
-            one.evidence,
+            *(sample.id, sample.label, sample.name, sample.distance),
+            *(sample.other_name, sample.other_label, sample.other_distance, sample.evidence),
         ]
-        for one in found.suspects
+        for sample in result.suspects
     ]
     formats = dict.fromkeys(("distance", "its distance", "evidence"), ".2f")
-    suspects = Sheet("suspects", "likely mislabelled", told, lines, printed, formats)
-    words = [
-        f"{found.suspected:,} of {found.samples:,} samples are explained better by another class than by "
+    suspects = ResultTable("suspects", "likely mislabelled", head, lines, printed, formats)
+    notes = [
+        f"{result.suspected:,} of {result.samples:,} samples are explained better by another class than by "
         "their own without them. Distances in standard deviations, root mean square over dimensions; "
-        "evidence is the log-likelihood ratio per dimension. Worth a look, no more: classes overlap.",
+        "evidence is the log-likelihood ratio per dimension. Look before you relabel: classes overlap.",
     ]
-    return Shown([classes, suspects], words)
+    return Output([classes, suspects], notes)

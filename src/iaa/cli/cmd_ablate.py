@@ -2,32 +2,37 @@
 
 import importlib
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
-from rich.table import Table
 
-from iaa.analysis.ablation import Ablation, Study, comma_separated, markdown, table, tabulate
+from iaa.analysis.experiments import (
+    Experiment,
+    Study,
+    arm_table,
+    comma_separated,
+    markdown,
+    mean_scores,
+    tabulate,
+)
 from iaa.analysis.paired_tests import caution
+from iaa.analysis.regression import regression_note, untrained_rows
 from iaa.analysis.serialize import plain
-from iaa.cli.cmd_train import check_fields
-from iaa.cli.multirun import changed, gather, name_of, train_arms
+from iaa.cli.config_options import parse
+from iaa.cli.multirun import changed, experiment_name, read_outcomes, train_arms
+from iaa.cli.output import print_tables
 from iaa.config import Config
 from iaa.errors import unknown
 from iaa.files import write_json, write_text
-from iaa.presets import start, teach
 from iaa.presets.ablations import STUDIES, find_study
 
 HELP = """Train the arms of one of the paper's ablations or sweeps with equal seeds, batches and budget.
 
-The first word names the ablation; the next is a preset, a config.json or a run; any field can be changed.
+The first argument names the ablation; the next is a preset, a config.json or a run; any field can be changed.
 Every arm and seed has a run directory of its own. The same command continues what was interrupted, and with
-more seeds adds what is missing. Ends in ablation.md, .csv, .json and, with iaa[report] installed, .svg."""
-
-TABLES = ("ablation.md", "ablation.csv", "ablation.json")
+more seeds adds what is missing. It writes ablation.md, .csv, .json and, with iaa[report] installed, .svg."""
 
 
 @dataclass(frozen=True)
@@ -47,20 +52,17 @@ class Options:
     """Show no progress."""
 
 
-def run(words: list[str]) -> int:
-    """Read the words, train what is missing, write and show the ablation."""
-    if not words or words[0] in ("-h", "--help"):
+def run(arguments: list[str]) -> int:
+    """Train what is missing, then write and show the ablation."""
+    if not arguments or arguments[0] in ("-h", "--help"):
         print(overview())
         return 0
-    study = find_study(words[0])
-    config, rest = start(words[1:])
-    check_fields(rest, also=("seeds", "arms", "jobs", "out", "quiet"))
-    options = tyro.cli(
+    study = find_study(arguments[0])
+    options = parse(
         Options,
-        default=Options(config),
-        args=rest,
-        prog=f"iaa ablate {study.name} PRESET",
-        description=f"{describe(study)}\n\n{HELP}\n\n{teach(words[1:])}",
+        arguments[1:],
+        prog=f"iaa ablate {study.name}",
+        description=f"{describe(study)}\n\n{HELP}",
     )
     if options.seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {options.seeds}")
@@ -68,16 +70,17 @@ def run(words: list[str]) -> int:
         raise ValueError(
             "augment.copies is 0: every arm would be a baseline; leave it out, or give 1 or more"
         )
-    study = _chosen(study, options.arms)
-    name = name_of(words[1:], options.config)
+    study = _selected(study, options.arms)
+    name = experiment_name(arguments[1:], options.config)
     home = options.out or Path(options.config.run.out) / f"ablate-{study.name}-{name}"
     configs = {arm.name: changed(options.config, arm.changes) for arm in study.arms}
     seeds = list(range(options.config.seed, options.config.seed + options.seeds))
     folders = train_arms(home, configs, seeds, quiet=options.quiet, jobs=options.jobs)
-    ablation = _result(study, folders, options.config, command=f"iaa ablate {shlex.join(words)}")
-    written = _write(home, ablation)
-    _show(ablation)
-    print(f"Written to {home}: {', '.join(written)}")
+    ablation = _outcome(study, folders, options.config, command=f"iaa ablate {shlex.join(arguments)}")
+    tables = {test: arm_table(ablation, test) for test in ablation.rows[0].scores}
+    files = _write(home, ablation, markdown(ablation.title, tables, ablation.notes))
+    notes = [f"- {note}" for note in ablation.notes]
+    print_tables(ablation.title, tables, [*notes, f"Written to {home}: {', '.join(files)}"])
     return 0
 
 
@@ -88,7 +91,7 @@ def overview() -> str:
     usage = "usage: iaa ablate NAME [PRESET | config.json | RUN] [--seeds 3] [--jobs 1] [--out DIR]"
     usage += " [--field value …]"
     return "\n".join(
-        [usage, "", HELP, "", *lines, "", "iaa ablate NAME --help shows its arms and every option."]
+        [usage, "", HELP, "", *lines, "", "`iaa ablate NAME --help` shows its arms and all options."]
     )
 
 
@@ -101,72 +104,68 @@ def describe(study: Study) -> str:
     return "\n".join(lines)
 
 
-def _chosen(study: Study, wanted: tuple[str, ...]) -> Study:
+def _selected(study: Study, wanted: tuple[str, ...]) -> Study:
+    """The study with some arms alone, and those they are compared with."""
     known = {arm.name: arm for arm in study.arms}
     keep = set(wanted)
     for name in wanted:
         if name not in known:
             raise unknown("an arm", name, known)
-        base = known[name].against
-        while base:
-            keep.add(base)
-            base = known[base].against
-    if not keep:
-        return study
-    arms = tuple(arm for arm in study.arms if arm.name in keep)
-    return Study(study.name, study.title, study.source, study.axis, arms, study.remarks)
+        reference = known[name].against
+        while reference:
+            keep.add(reference)
+            reference = known[reference].against
+    return replace(study, arms=tuple(arm for arm in study.arms if arm.name in keep)) if keep else study
 
 
-def _result(study: Study, folders: dict[str, dict[int, Path]], config: Config, *, command: str) -> Ablation:
-    found = gather(folders)
+def _outcome(
+    study: Study, folders: dict[str, dict[int, Path]], config: Config, *, command: str
+) -> Experiment:
+    outcomes = read_outcomes(folders)
     seeds = list(next(iter(folders.values())))
-    versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items() if number)
-    machine = ", ".join(f"{name} {value}" for name, value in found["machine"].items())
-    what = config.model if config.vectors_file is None else "a head on given vectors"
+    network = config.model if config.vectors_file is None else "a head on given vectors"
     loss = "each loss named" if study.name in ("losses", "generation") else config.loss
     notes = [
         f"Percent, mean ± standard deviation over seeds ({', '.join(map(str, seeds))}). Gains are seed by "
-        "seed: arms share a seed, and so first weights, batches and budget. p of a paired t-test.",
+        "seed: arms share a seed, and so initial weights, batches and budget. p of a paired t-test.",
         caution(len(seeds)),
-        f"Here: {loss} on {config.data.partition(':')[0]}, {what}, {config.epochs} epochs. The paper: "
-        "GoogLeNet, 512 dimensions, trained whole for 100 epochs; compare the order of rows and their gaps.",
+        f"Here: {loss} on {config.data.partition(':')[0]}, {network}, {config.epochs} epochs. The paper: "
+        "GoogLeNet, 512 dimensions, whole network trained for 100 epochs; compare the order of rows and "
+        "their gaps.",
         *(
             f"{name}, before any training: "
             + "; ".join(
-                ", ".join(f"{metric} {value:.2f}" for metric, value in one.items()) for one in tests.values()
+                ", ".join(f"{metric} {value:.2f}" for metric, value in scores.items())
+                for scores in tests.values()
             )
-            for name, tests in found["untrained"].items()
+            for name, tests in outcomes.untrained.items()
         ),
         f"`{command}`",
-        f"Commit {', '.join(found['commits']) or 'unknown'}; {versions}; {machine}.",
+        outcomes.origin,
     ]
-    return tabulate(
-        study, found["scores"], seconds=found["training_seconds"], notes=[note for note in notes if note]
+    ablation = tabulate(
+        study,
+        outcomes.scores,
+        seconds=outcomes.training_seconds,
+        notes=[note for note in notes if note],
     )
+    warnings = [
+        regression_note(mean_scores(row, test), untrained_rows(outcomes.untrained, test), name=row.arm)
+        for row in ablation.rows
+        for test in row.scores
+    ]
+    return replace(ablation, notes=(*filter(None, warnings), *ablation.notes))
 
 
-def _write(home: Path, ablation: Ablation) -> list[str]:
-    """All files, and the names of those that were written."""
+def _write(home: Path, ablation: Experiment, page: str) -> list[str]:
+    """All files; the names of those that were written."""
     write_json(home / "ablation.json", plain(ablation))
-    write_text(home / "ablation.md", markdown(ablation))
+    write_text(home / "ablation.md", page)
     write_text(home / "ablation.csv", comma_separated(ablation))
+    written = ["ablation.md", "ablation.csv", "ablation.json"]
     try:
         figures = importlib.import_module("iaa.report.figures")
         figures.ablation(ablation, home / "ablation.svg")
     except ImportError as missing:  # the numbers do not depend on it
-        return [*TABLES, f"no figure: {missing}"]
-    return [*TABLES, "ablation.svg"]
-
-
-def _show(ablation: Ablation) -> None:
-    console = Console(width=None if Console().is_terminal else 160)
-    for test in ablation.rows[0].scores:
-        head, *lines = table(ablation, test)
-        shown = Table(title=ablation.title + ("" if test == "test" else f", {test}"), title_justify="left")
-        for name in head:
-            shown.add_column(name, justify="left" if name in ("arm", "over") else "right")
-        for line in lines:
-            shown.add_row(*line)
-        console.print(shown)
-    for note in ablation.notes:
-        console.print(f"- {note}", highlight=False, markup=False)
+        return [*written, f"no figure: {missing}"]
+    return [*written, "ablation.svg"]

@@ -1,22 +1,16 @@
 """``iaa analyze``: the paper's analyses of an embeddings file or a run, as tables, CSV, JSON and figures."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-import torch
 import tyro
 
-from iaa.analysis import atlas as atlases
-from iaa.analysis import correlation as correlations
-from iaa.analysis import covariance_spread as varieties
-from iaa.analysis import mining as minings
-from iaa.analysis import pair_similarity as similarities
 from iaa.cli import analysis_tables as tables
 from iaa.cli.cmd_analyze_decode import command as decode
 from iaa.cli.output import FigureFile, finish
-from iaa.method.gaussians import estimate
+from iaa.cli.run_paths import check_paths
 from iaa.progress import progress
-from iaa.report.analysis_input import Input, Split, read_input
+from iaa.report.analysis_input import AnalysisInput, Split, read_input
 
 Source = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="INPUT")]
 Runs = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
@@ -36,21 +30,23 @@ def correlation(
     """Do similar means go with similar covariances? Tables I and VIII, Fig. 3 and 4, and a verdict.
 
     Spearman coefficients for p = 1 to 4 and four pairs of metrics, what chance gives when covariances are
-    dealt out to classes at random, and whether borrowed variances are nearer to samples held out.
+    assigned to classes at random, and whether borrowed variances are closer to held-out samples.
 
     Args:
         source: An embeddings file or a run.
-        split: Which classes; auto is those of training, where there are any.
-        min_samples: Only classes with so many samples or more.
+        split: Which classes; auto takes the training classes, where there are any.
+        min_samples: Only classes with at least this many samples.
         draws: Random permutations.
-        seed: Of permutations and held-out halves.
+        seed: Seed of permutations and held-out halves.
         out: Directory for correlation.md, .csv and .json, and curves.csv.
         figure: Draw the curves to this file (.svg, .png).
         json: Print JSON instead of tables.
     """
-    given = read_input(source, split)
+    from iaa.analysis.correlation import correlation as analyze
+
+    given = _read(source, split)
     with progress("correlation") as tick:
-        found = correlations.correlation(
+        result = analyze(
             given.data.z.float(),
             given.data.labels,
             names=given.data.class_names,
@@ -60,14 +56,8 @@ def correlation(
             tick=tick,
             **given.correction,
         )
-    return finish(
-        "correlation",
-        found,
-        tables.correlation(found, given.title, given.dataset),
-        out=out,
-        figure=figure,
-        json=json,
-    )
+    output = tables.correlation(result, given.title, given.dataset)
+    return finish("correlation", result, output, out=out, figure=figure, json=json)
 
 
 def variety(
@@ -77,21 +67,24 @@ def variety(
     figure: FigureFile = None,
     json: bool = False,
 ) -> int:
-    """How far is every class's covariance from the global one? Fig. 5, beside what sampling alone gives.
+    """How far is every class's covariance from the global one? Fig. 5, with what sampling alone gives.
 
     Args:
         source: An embeddings file or a run.
-        split: Which classes; auto is those of training, where there are any.
+        split: Which classes; auto takes the training classes, where there are any.
         out: Directory for variety.md, .csv and .json.
         figure: Draw it to this file (.svg, .png).
         json: Print JSON instead of tables.
     """
-    given = read_input(source, split)
+    from iaa.analysis.covariance_spread import variety as analyze
+    from iaa.method.gaussians import estimate
+
+    given = _read(source, split)
     known, inverse = given.data.labels.unique(return_inverse=True)
     stats = estimate(given.data.z.float(), inverse, num_classes=len(known))
-    found = varieties.variety(stats, labels=known.tolist())
-    shown = tables.variety(found, given.title, given.data.class_names or {})
-    return finish("variety", found, shown, out=out, figure=figure, json=json)
+    result = analyze(stats, labels=known.tolist())
+    output = tables.variety(result, given.title, given.data.class_names or {})
+    return finish("variety", result, output, out=out, figure=figure, json=json)
 
 
 def weights(
@@ -106,14 +99,16 @@ def weights(
 
     Args:
         falloffs: Values of beta.
-        few: Classes of more samples borrow nothing (tau).
+        few: Classes with more samples borrow nothing (tau).
         most: Largest n.
         out: Directory for weights.md, .csv and .json.
         figure: Draw the curves to this file (.svg, .png).
         json: Print JSON instead of a table.
     """
-    found = varieties.weights(falloffs=falloffs, few=few, most=most)
-    return finish("weights", found, tables.weights(found), out=out, figure=figure, json=json)
+    from iaa.analysis.covariance_spread import weights as analyze
+
+    result = analyze(falloffs=falloffs, few=few, most=most)
+    return finish("weights", result, tables.weights(result), out=out, figure=figure, json=json)
 
 
 def similarity(
@@ -127,35 +122,36 @@ def similarity(
     """How far apart are positive and negative pairs? Histograms, overlap and d-prime of all pairs: Fig. 12.
 
     Args:
-        sources: Embeddings files or runs, side by side.
-        split: Which classes; auto is those of testing, where there are any.
-        bins: Of the histograms, between a cosine of -1 and 1.
+        sources: Embeddings files or runs, compared.
+        split: Which classes; auto takes the test classes, where there are any.
+        bins: Bins of the histograms, between a cosine of -1 and 1.
         out: Directory for similarity.md, .csv and .json, and histograms.csv.
         figure: Draw the histograms to this file (.svg, .png).
         json: Print JSON instead of a table.
     """
-    found = []
-    for path in _some(sources):
-        given = read_input(path, split, otherwise="test")
+    from iaa.analysis.pair_similarity import similarity as analyze
+
+    results = []
+    for path in _at_least_one(sources):
+        given = _read(path, split, otherwise="test")
         with progress(f"pairs of {given.name}") as tick:
-            one = similarities.similarity(
-                given.data.z, given.data.labels, name=given.name, bins=bins, tick=tick
-            )
-        found.append(one)
-    return finish("similarity", found, tables.similarity(found), out=out, figure=figure, json=json)
+            results.append(analyze(given.data.z, given.data.labels, name=given.name, bins=bins, tick=tick))
+    return finish("similarity", results, tables.similarity(results), out=out, figure=figure, json=json)
 
 
 def mining(runs: Runs, out: Path | None = None, figure: FigureFile = None, json: bool = False) -> int:
-    """What did mining choose while training, and how much of it was synthetic? From the logs: Fig. 10.
+    """Which pairs did mining choose in training, and how many were synthetic? From the logs: Fig. 10.
 
     Args:
-        runs: Run directories, side by side.
+        runs: Run directories, compared.
         out: Directory for mining.md, .csv and .json.
         figure: Draw the curves to this file (.svg, .png).
         json: Print JSON instead of a table.
     """
-    found = [minings.mining(run) for run in _some(runs)]
-    return finish("mining", found, tables.mining(found), out=out, figure=figure, json=json)
+    from iaa.analysis.mining import mining as analyze
+
+    results = [analyze(run) for run in _at_least_one(runs)]
+    return finish("mining", results, tables.mining(results), out=out, figure=figure, json=json)
 
 
 def cost(
@@ -169,20 +165,21 @@ def cost(
     """What do synthetics cost? Time and memory of real steps for M = 0 to 5, and of the statistics: Fig. 11.
 
     Args:
-        run: A run directory: its data, network, loss, batch and optimiser are used; it is not changed.
-        copies: Numbers of synthetics; the first is what the others are compared with.
+        run: A run directory, which is not changed: its data, network, loss, batch and optimiser are used.
+        copies: Numbers of synthetics; the others are compared with the first.
         rounds: Steps of each, taking turns.
         out: Directory for cost.md, .csv and .json.
         figure: Draw it to this file (.svg, .png).
         json: Print JSON instead of a table.
     """
+    check_paths(run)
     from iaa.memory import keep_freed_memory
     from iaa.training.step_cost import run_cost
 
     keep_freed_memory()  # as in training
     with progress("steps") as tick:
-        found = run_cost(run, copies=copies, rounds=rounds, tick=tick)
-    return finish("cost", found, tables.cost(found), out=out, figure=figure, json=json)
+        result = run_cost(run, copies=copies, rounds=rounds, tick=tick)
+    return finish("cost", result, tables.cost(result), out=out, figure=figure, json=json)
 
 
 def atlas(
@@ -198,37 +195,42 @@ def atlas(
     """What is every class like, who lends to it, which samples are extreme or likely mislabelled?
 
     Args:
-        source: An embeddings file or a run, whose options of the correction are taken.
-        split: Which classes; auto is those of training, where there are any.
-        lenders: Neighbours named for a class.
-        extremes: Samples named for a class.
+        source: An embeddings file, or a run with its own correction options.
+        split: Which classes; auto takes the training classes, where there are any.
+        lenders: Lenders listed per class.
+        extremes: Extreme samples listed per class.
         suspects: Likely mislabelled samples listed.
-        rows: Rows printed of each table; the files hold all.
+        rows: Rows printed of each table; the files hold all of them.
         out: Directory for atlas.md, .csv and .json, and suspects.csv.
         json: Print JSON instead of tables.
     """
-    given = read_input(source, split)
-    found = _atlas(given, lenders_shown=lenders, extremes_shown=extremes, suspects_shown=suspects)
-    return finish("atlas", found, tables.atlas(found, given.title, rows), out=out, json=json)
+    from iaa.analysis.atlas import atlas as analyze
 
-
-def _atlas(given: Input, **shown: int) -> atlases.Atlas:
-    data = given.data
-    with progress("atlas") as tick, torch.no_grad():
-        return atlases.atlas(
-            data.z.float(),
-            data.labels,
-            ids=data.ids,
-            names=data.class_names,
+    given = _read(source, split)
+    with progress("atlas") as tick:
+        result = analyze(
+            given.data.z.float(),
+            given.data.labels,
+            ids=given.data.ids,
+            names=given.data.class_names,
+            lenders_shown=lenders,
+            extremes_shown=extremes,
+            suspects_shown=suspects,
             tick=tick,
-            **shown,
             **given.correction,
         )
+    return finish("atlas", result, tables.atlas(result, given.title, rows), out=out, json=json)
 
 
-def _some(paths: tuple[Path, ...]) -> tuple[Path, ...]:
+def _read(path: Path, split: Split, otherwise: Literal["train", "test"] = "train") -> AnalysisInput:
+    check_paths(path)
+    return read_input(path, split, otherwise=otherwise)
+
+
+def _at_least_one(paths: tuple[Path, ...]) -> tuple[Path, ...]:
     if not paths:
         raise ValueError("name at least one file or run")
+    check_paths(*paths)
     return paths
 
 

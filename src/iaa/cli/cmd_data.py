@@ -1,4 +1,4 @@
-"""``iaa data``: check a benchmark against the paper, see what one's own data holds."""
+"""``iaa data``: check a benchmark against the paper, show what your own data holds."""
 
 import contextlib
 import json as jsonlib
@@ -8,16 +8,14 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.console import Console
 from rich.table import Table
 
-from iaa.data import evaluations, load
-from iaa.data.contact_sheet import contact_sheet
-from iaa.data.image_io import unreadable
-from iaa.data.paper_stats import PAPER, Facts, contradictions, differences, facts, histogram, summary
+if TYPE_CHECKING:
+    from iaa.data.paper_stats import Facts
 
 Spec = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SPEC")]
 _COLUMNS = ("samples", "classes", "max", "min", "avg", "std")
@@ -29,45 +27,51 @@ def check(spec: Spec, root: Path | None = None, quick: bool = False, json: bool 
     Args:
         spec: cub, cars, sop, inshop, vehicleid, emoji, folder:DIR or table:FILE.
         root: The folder with the dataset's files, or a .tar of it.
-        quick: Look at the first and last bytes of every image only.
+        quick: Check only the first and last bytes of every image.
         json: Print one JSON object instead of tables.
     """
+    from iaa.data import evaluations, load
+    from iaa.data.image_io import unreadable
+    from iaa.data.paper_stats import PAPER, contradictions, differences, facts, summary
+
     with _extracted(root) as home:
         dataset = load(spec, root=home, size="large" if spec == "vehicleid" else None)
-        found = summary(dataset)
+        parts = summary(dataset)
         paths = list(dataset.paths)
-        if spec == "vehicleid":  # of the whole test set only the three lists are defined
-            found = {"train": found["train"]}
+        if spec == "vehicleid":  # only its three test lists are defined, not the whole test set
+            parts = {"train": parts["train"]}
             for size, part in evaluations(spec, root=home).items():
-                found[size] = facts(part)
+                parts[size] = facts(part)
                 paths += list(part.paths)
         bad = unreadable(paths, thorough=not quick)
-        here = [(_below(error.path, home), error.reason) for error in bad]
+        bad_files = [(_below(error.path, home), error.reason) for error in bad]
     report = {
         "dataset": spec,
-        "found": {part: asdict(row) for part, row in found.items()},
+        "found": {part: asdict(row) for part, row in parts.items()},
         "paper": {part: dict(row.items()) for part, row in PAPER.get(spec, {}).items()},
-        "differences": differences(spec, found),
+        "differences": differences(spec, parts),
         "contradictions_in_the_paper": contradictions(spec),
-        "unreadable": [{"path": path, "reason": reason} for path, reason in here],
+        "unreadable": [{"path": path, "reason": reason} for path, reason in bad_files],
     }
     if json:
         print(jsonlib.dumps(report, indent=2))
         return 1 if bad else 0
     console = Console(soft_wrap=True)
-    console.print(_table(spec, found, PAPER.get(spec, {})))
+    console.print(_table(spec, parts, PAPER.get(spec, {})))
     if spec in PAPER:
-        _list(console, "Not as in the paper", differences(spec, found), "All numbers are the paper's.")
-        _list(console, "The paper against itself", contradictions(spec), "")
-    images = f"All {len(set(paths)):,} images can be read."
-    _list(console, f"{len(bad):,} images cannot be read", [f"{path}: {why}" for path, why in here], images)
+        _list(console, "Not as in the paper", differences(spec, parts), "All numbers are the paper's.")
+        _list(console, "The paper contradicts itself", contradictions(spec), "")
+    lines = [f"{path}: {reason}" for path, reason in bad_files]
+    _list(
+        console, f"{len(bad):,} images cannot be read", lines, f"All {len(set(paths)):,} images can be read."
+    )
     return 1 if bad else 0
 
 
 def _below(path: str, home: Path | None) -> str:
-    """The path without the folder it was looked for in."""
-    found = Path(path)
-    return str(found.relative_to(home) if home is not None and found.is_relative_to(home) else found)
+    """The path relative to the dataset's folder."""
+    file = Path(path)
+    return str(file.relative_to(home) if home is not None and file.is_relative_to(home) else file)
 
 
 def stats(
@@ -84,25 +88,28 @@ def stats(
     Args:
         spec: cub, cars, sop, inshop, vehicleid, emoji, folder:DIR or table:FILE.
         root: The folder with the dataset's files (for a table: what its paths are relative to).
-        seed: Draws the test classes of own data without a split, and the images of per-class.
+        seed: Seed that draws the test classes of own data without a split, and the images of per-class.
         test_share: Share of the classes to test on, for own data without a split (0.2).
         size: Test set of vehicleid: small, medium or large.
         per_class: Keep at most this many training images of every class.
         json: Print one JSON object instead of tables.
     """
+    from iaa.data import load
+    from iaa.data.paper_stats import histogram, summary
+
     dataset = load(spec, root=root, seed=seed, test_share=test_share, size=size, per_class=per_class)
-    found, bars = summary(dataset), histogram(dataset)
+    parts, bars = summary(dataset), histogram(dataset)
     if json:
         rows = [{"from": low, "to": high, "classes": number} for low, high, number in bars]
         report = {
             "dataset": spec,
-            "found": {part: asdict(row) for part, row in found.items()},
+            "found": {part: asdict(row) for part, row in parts.items()},
             "histogram": rows,
         }
         print(jsonlib.dumps(report, indent=2))
         return 0
     console = Console(soft_wrap=True)
-    console.print(_table(spec, found, {}))
+    console.print(_table(spec, parts, {}))
     console.print("\nImages in a class   classes")
     most = max(number for *_, number in bars)
     for low, high, number in bars:
@@ -124,6 +131,9 @@ def sheet(
         classes: Number of rows.
         columns: Images a row.
     """
+    from iaa.data import load
+    from iaa.data.contact_sheet import contact_sheet
+
     part = load(spec, root=root).part(split)
     if not len(part):
         raise ValueError(f"{spec} has no {split} part")
@@ -137,28 +147,28 @@ command = {"check": check, "stats": stats, "sheet": sheet}
 
 @contextlib.contextmanager
 def _extracted(root: Path | None) -> Iterator[Path | None]:
-    """The root itself, or a temporary folder with what a tar holds."""
+    """The root itself, or a temporary folder with the contents of a tar archive."""
     if root is None or not root.is_file():
         yield root
         return
     if not tarfile.is_tarfile(root):
         raise ValueError(f"root {root} is neither a folder nor a tar archive")
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as folder:
         print(f"extracting {root} …", file=sys.stderr)
         with tarfile.open(root) as archive:
-            archive.extractall(place, filter="data")
-        yield Path(place)
+            archive.extractall(folder, filter="data")
+        yield Path(folder)
 
 
-def _table(spec: str, found: dict[str, Facts], told: dict[str, Facts]) -> Table:
+def _table(spec: str, parts: "dict[str, Facts]", paper: "dict[str, Facts]") -> Table:
     table = Table(title=spec)
-    for column in ("part", "source", *_COLUMNS) if told else ("part", *_COLUMNS):
+    for column in ("part", "source", *_COLUMNS) if paper else ("part", *_COLUMNS):
         table.add_column(column, justify="left" if column in ("part", "source") else "right")
-    for part, row in found.items():
-        source = ["here"] if told else []
+    for part, row in parts.items():
+        source = ["here"] if paper else []
         table.add_row(part, *source, *(_cell(getattr(row, name)) for name in _COLUMNS))
-        if part in told:
-            cells = [_paper_cell(getattr(told[part], name), getattr(row, name)) for name in _COLUMNS]
+        if part in paper:
+            cells = [_paper_cell(getattr(paper[part], name), getattr(row, name)) for name in _COLUMNS]
             table.add_row("", "paper", *cells, end_section=True)
     return table
 

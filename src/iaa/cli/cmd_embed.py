@@ -5,33 +5,22 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
-import torch
 import tyro
 
 from iaa.cli.network_option import open_network
-from iaa.data import Dataset, evaluations, load
-from iaa.data.image_dataset import ImageDataset, transform
-from iaa.data.image_io import UnreadableImage
-from iaa.data.image_ref import ImageRef, box_array
-from iaa.embed import PRECISIONS, embed_images, resolve_device
-from iaa.gallery.results import printable
-from iaa.memory import keep_freed_memory
-from iaa.models import Embedder
 from iaa.progress import counting
-from iaa.provenance import (
-    assemble,
-    base_folder,
-    check_names,
-    data_hash,
-    describe,
-    distinct_images,
-    fingerprint,
-)
-from iaa.retrieval.embeddings import Embeddings
-from iaa.retrieval.shards import Shards
+
+if TYPE_CHECKING:
+    import torch
+
+    from iaa.data import Dataset
+    from iaa.data.image_dataset import ImageDataset
+    from iaa.data.image_ref import ImageRef
+    from iaa.models import Embedder
+    from iaa.retrieval.embeddings import Embeddings
+    from iaa.retrieval.shards import Shards
 
 
 @dataclass(frozen=True)
@@ -109,6 +98,23 @@ def command(
         restart: Discard what a stopped run with another configuration has left.
         force: Replace files of another configuration.
     """
+    import torch
+
+    from iaa.data.image_io import UnreadableImage
+    from iaa.embed import resolve_device
+    from iaa.gallery.results import printable
+    from iaa.memory import keep_freed_memory
+    from iaa.provenance import (
+        assemble,
+        base_folder,
+        check_names,
+        data_hash,
+        describe,
+        distinct_images,
+        fingerprint,
+    )
+    from iaa.retrieval.shards import Shards
+
     targets = _targets(spec, out, data, seed)
     check_names(targets.values())
     device = resolve_device(compute.device)
@@ -164,8 +170,14 @@ def command(
 
 
 def _embed(
-    network: Embedder, dataset: ImageDataset, parts: Shards, compute: ComputeOptions, device: torch.device
+    network: "Embedder",
+    dataset: "ImageDataset",
+    parts: "Shards",
+    compute: ComputeOptions,
+    device: "torch.device",
 ) -> None:
+    from iaa.embed import PRECISIONS, embed_images
+
     if parts.done:
         print(f"continuing: {parts.done:,} of {len(dataset):,} images are done", file=sys.stderr)
     with counting(len(dataset), done=parts.done, rate="images/s") as bar:
@@ -182,14 +194,16 @@ def _embed(
         )
 
 
-def _write(data: Embeddings, path: Path) -> None:
+def _write(data: "Embeddings", path: Path) -> None:
     data.save(path)
     classes = len(data.class_names or ())
     print(f"wrote {path}: {len(data):,} images of {classes:,} classes, {data.z.shape[1]:,} numbers each")
 
 
-def _targets(spec: str, out: Path, options: DataOptions, seed: int) -> dict[Path, Dataset]:
+def _targets(spec: str, out: Path, options: DataOptions, seed: int) -> "dict[Path, Dataset]":
     """The files to write and the dataset of each: one, except for the three test sets of vehicleid."""
+    from iaa.data import evaluations, load
+
     split = options.split
     shared: Any = {"root": options.root, "seed": seed, "test_share": options.test_share}
     if split == "test":
@@ -214,7 +228,13 @@ def _targets(spec: str, out: Path, options: DataOptions, seed: int) -> dict[Path
     return {out / f"embeddings-{name}.safetensors": dataset for name, dataset in datasets.items()}
 
 
-def _dataset(images: dict[str, ImageRef], network: Embedder, on_bad_image: str) -> ImageDataset:
+def _dataset(images: "dict[str, ImageRef]", network: "Embedder", on_bad_image: str) -> "ImageDataset":
+    import numpy as np
+
+    from iaa.data.image_dataset import ImageDataset, transform
+    from iaa.data.image_io import UnreadableImage
+    from iaa.data.image_ref import box_array
+
     try:
         return ImageDataset(
             [ref.path for ref in images.values()],
@@ -232,6 +252,8 @@ def _exists(path: Path, config: dict[str, Any]) -> bool:
     """Whether a file holds what would be made; raises if it holds anything else."""
     from safetensors import SafetensorError, safe_open
 
+    from iaa.provenance import fingerprint
+
     if not path.exists():
         return False
     try:
@@ -246,5 +268,5 @@ def _exists(path: Path, config: dict[str, Any]) -> bool:
     return True
 
 
-def _kept(parts: Shards, total: int) -> str:
+def _kept(parts: "Shards", total: int) -> str:
     return f"{parts.done:,} of {total:,} images are kept, the same command continues there"

@@ -4,18 +4,19 @@ import json as jsonlib
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from iaa.analysis.regression import regression_note
+from iaa.cli.run_paths import check_paths
 from iaa.progress import progress
-from iaa.retrieval.embeddings import Embeddings
-from iaa.retrieval.evaluation import Evaluation, compare, draw_galleries, evaluate, worst_classes
-from iaa.retrieval.significance import DRAWS
-from iaa.runs import Run
+
+if TYPE_CHECKING:
+    from iaa.retrieval.evaluation import Evaluation
 
 
 def command(
@@ -34,16 +35,17 @@ def command(
 
     Args:
         paths: Embeddings files (.safetensors, .npz, .npy + .csv, .parquet) or run directories.
-        ks: The K of each R@K.
+        ks: The values of K in R@K.
         split: Which rows to score.
         against: Another file or run of the same data: is the first better? A paired comparison.
         per_class: List the worst classes, each with an example.
         gallery_draws: VehicleID's protocol: this many times, one random image per class is the gallery.
-        seed: Of the gallery draws.
-        distance: How neighbours are found.
+        seed: Seed of the gallery draws.
+        distance: How neighbours are ranked.
         index: Exact, or a faiss index (approximate if hnsw or ivf).
         json: Print JSON instead of tables.
     """
+    check_paths(*paths, *([against] if against else []))
     files = [file for path in paths for file in _files(path)]
     if not files:
         raise ValueError("name at least one embeddings file or run directory")
@@ -52,20 +54,18 @@ def command(
     if gallery_draws:
         if against or per_class or index != "exact":
             raise ValueError(
-                "--gallery-draws repeats exact scoring and goes with none of --against, --per-class, --index"
+                "--gallery-draws repeats exact scoring: leave --against, --per-class and --index out"
             )
-        for file in files:
-            with progress(file.name) as tick:
-                drawn = draw_galleries(Embeddings.load(file), gallery_draws, seed=seed, tick=tick, **options)
-            out["files"].append(
-                {"file": str(file), "metrics": drawn, "gallery_draws": gallery_draws, "seed": seed}
-            )
+        out["files"] = [_draw_galleries(file, gallery_draws, seed, options) for file in files]
     else:
         options["index"] = None if index == "exact" else index
-        found = [_score(file, options) for file in files]
-        out["files"] = [_described(file, one, per_class) for file, one in zip(files, found, strict=True)]
+        evaluations = [_score(file, options) for file in files]
+        out["files"] = [
+            _described(file, evaluation, per_class)
+            for file, evaluation in zip(files, evaluations, strict=True)
+        ]
         if against:
-            out["against"] = _compared(against, files, found, options)
+            out["against"] = _compared(against, files, evaluations, options)
     if json:
         print(jsonlib.dumps(out, indent=1))
     else:
@@ -76,13 +76,27 @@ def command(
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
+    from iaa.runs import Run
+
     files = list(Run(path).embeddings_files.values())
     if not files:
         raise FileNotFoundError(f"no embeddings*.safetensors in {path}: `iaa embed` writes one")
     return files
 
 
-def _score(file: Path, options: dict[str, Any]) -> Evaluation:
+def _draw_galleries(file: Path, draws: int, seed: int, options: dict[str, Any]) -> dict[str, Any]:
+    from iaa.retrieval.embeddings import Embeddings
+    from iaa.retrieval.evaluation import draw_galleries
+
+    with progress(file.name) as tick:
+        metrics = draw_galleries(Embeddings.load(file), draws, seed=seed, tick=tick, **options)
+    return {"file": str(file), "metrics": metrics, "gallery_draws": draws, "seed": seed}
+
+
+def _score(file: Path, options: dict[str, Any]) -> "Evaluation":
+    from iaa.retrieval.embeddings import Embeddings
+    from iaa.retrieval.evaluation import evaluate
+
     data = Embeddings.load(file)
     with progress(file.name) as tick:
         try:
@@ -91,32 +105,46 @@ def _score(file: Path, options: dict[str, Any]) -> Evaluation:
             raise ValueError(f"{file}: {error}") from error
 
 
-def _described(file: Path, found: Evaluation, per_class: bool) -> dict[str, Any]:
-    gallery = "all others" if found.gallery is None else len(found.gallery)
+def _described(file: Path, evaluation: "Evaluation", per_class: bool) -> dict[str, Any]:
+    from iaa.retrieval.evaluation import worst_classes
+
     row = {
         "file": str(file),
-        "queries": len(found.query),
-        "gallery": gallery,
-        "without_positive": found.without_positive,
+        "queries": len(evaluation.query),
+        "gallery": "all others" if evaluation.gallery is None else len(evaluation.gallery),
+        "without_positive": evaluation.without_positive,
+        "classes": len(evaluation.classes.unique()),
+        "metrics": evaluation.summary(),
     }
-    row |= {"classes": len(found.classes.unique()), "metrics": found.summary()}
-    row |= {"index_recall": found.result.index_recall} if found.result.index_recall is not None else {}
-    return row | ({"worst_classes": worst_classes(found)} if per_class else {})
+    if evaluation.result.index_recall is not None:
+        row["index_recall"] = evaluation.result.index_recall
+    return row | ({"worst_classes": worst_classes(evaluation)} if per_class else {})
 
 
 def _compared(
-    path: Path, files: list[Path], found: list[Evaluation], options: dict[str, Any]
+    path: Path, files: list[Path], evaluations: "list[Evaluation]", options: dict[str, Any]
 ) -> dict[str, Any]:
+    from iaa.retrieval.evaluation import compare
+    from iaa.retrieval.significance import DRAWS
+
     others = _files(path)
     if len(others) != 1 or len(files) != 1:
         raise ValueError(f"--against compares one file with one other, got {len(files)} and {len(others)}")
     other = _score(others[0], options)
     means = {name: float(value.mean()) for name, value in other.values().items()}
-    differences = {
-        name: asdict(one) | {"other": means[name]} for name, one in compare(other, found[0]).items()
+    this = {name: float(value.mean()) for name, value in evaluations[0].values().items()}
+    differences = compare(other, evaluations[0])
+    worse = any(differences[name].high < 0 for name in ("R@1", "MAP@R") if name in differences)
+    name, reference = (_short(file, several=True) for file in (files[0], others[0]))
+    return {
+        "file": str(others[0]),
+        "test": f"two-sided sign-flip permutation test, {DRAWS} flips; 95 % bootstrap interval over classes",
+        "metrics": {
+            metric: asdict(difference) | {"other": means[metric]}
+            for metric, difference in differences.items()
+        },
+        "warning": regression_note(this, {reference: means}, name=name) if worse else "",
     }
-    test = f"two-sided sign-flip permutation test, {DRAWS} flips; 95 % bootstrap interval over classes"
-    return {"file": str(others[0]), "test": test, "metrics": differences}
 
 
 def _show(out: dict[str, Any]) -> None:
@@ -129,7 +157,7 @@ def _show(out: dict[str, Any]) -> None:
         _show_many(console, files, drawn)
     for row in files:
         if row.get("without_positive"):
-            print(f"{row['without_positive']} of {row['queries']} queries have no positive: left out.")
+            print(f"{row['without_positive']} of {row['queries']} queries have no positive and are left out.")
         if "index_recall" in row:
             print(f"The index found {100 * row['index_recall']:.1f} % of the true ten nearest (200 sampled).")
     if "against" in out:
@@ -143,8 +171,9 @@ def _show_one(console: Console, row: dict[str, Any]) -> None:
     table = Table(
         "metric", "%", "95 % over queries", "95 % over classes", title=_title(row), title_justify="left"
     )
-    for name, one in row["metrics"].items():
-        table.add_row(name, f"{one['value']:.2f}", _span(one["over_queries"]), _span(one["over_classes"]))
+    for name, score in row["metrics"].items():
+        intervals = (_span(score[key]) for key in ("over_queries", "over_classes"))
+        table.add_row(name, f"{score['value']:.2f}", *intervals)
     console.print(table)
 
 
@@ -158,17 +187,17 @@ def _show_many(console: Console, files: list[dict[str, Any]], drawn: bool) -> No
     folders = {Path(row["file"]).parent for row in files}
     for row in files:
         cells = [
-            f"{one['value']:.2f} ± {one['spread']:.2f}"
+            f"{score['value']:.2f} ± {score['spread']:.2f}"
             if drawn
-            else f"{one['value']:.2f} {_span(one['over_classes'])}"
-            for one in row["metrics"].values()
+            else f"{score['value']:.2f} {_span(score['over_classes'])}"
+            for score in row["metrics"].values()
         ]
         table.add_row(escape(_short(Path(row["file"]), several=len(folders) > 1)), *cells)
     console.print(table)
 
 
 def _short(file: Path, *, several: bool) -> str:
-    """As much of a name as tells it from the others: of runs their folder."""
+    """A name that distinguishes the file from the others: for runs, that of their folder."""
     name = file.name.removeprefix("embeddings-")
     if not several:
         return name
@@ -180,18 +209,15 @@ def _show_comparison(console: Console, against: dict[str, Any], row: dict[str, A
     table = Table(
         "metric", "other", "this", "difference", "p by query", "p by class", title=title, title_justify="left"
     )
-    for name, one in against["metrics"].items():
-        difference = f"{one['mean']:+.2f} {_span((one['low'], one['high']))}"
+    for name, test in against["metrics"].items():
+        difference = f"{test['mean']:+.2f} {_span((test['low'], test['high']))}"
         this = f"{row['metrics'][name]['value']:.2f}"
-        table.add_row(
-            name,
-            f"{one['other']:.2f}",
-            this,
-            difference,
-            f"{one['p_queries']:.4f}",
-            f"{one['p_classes']:.4f}",
-        )
+        p_values = (f"{test[key]:.4f}" for key in ("p_queries", "p_classes"))
+        table.add_row(name, f"{test['other']:.2f}", this, difference, *p_values)
     console.print(table)
+    if against["warning"]:
+        warning = f"Warning: {against['warning']}"
+        console.print(warning, style="bold red", highlight=False, markup=False, soft_wrap=True)
 
 
 def _show_worst(console: Console, row: dict[str, Any]) -> None:
@@ -201,16 +227,16 @@ def _show_worst(console: Console, row: dict[str, Any]) -> None:
     table = Table(
         "class", "queries", *metrics, "example", "its nearest", "of class", title=title, title_justify="left"
     )
-    for one in worst:
-        cells = [f"{one[name]:.1f}" for name in metrics]
-        names = (escape(one[key]) for key in ("example", "nearest", "nearest_class"))
-        table.add_row(escape(one["class"]), str(one["queries"]), *cells, *names)
+    for line in worst:
+        cells = [f"{line[name]:.1f}" for name in metrics]
+        names = (escape(line[key]) for key in ("example", "nearest", "nearest_class"))
+        table.add_row(escape(line["class"]), str(line["queries"]), *cells, *names)
     console.print(table)
 
 
 def _title(row: dict[str, Any]) -> str:
-    told = f"{row['queries']} queries of {row['classes']} classes, gallery: {row['gallery']}"
-    return escape(f"{row['file']}: {told}")
+    counts = f"{row['queries']} queries of {row['classes']} classes, gallery: {row['gallery']}"
+    return escape(f"{row['file']}: {counts}")
 
 
 def _span(pair: Sequence[float]) -> str:

@@ -1,12 +1,12 @@
-"""``iaa report``: one page about one run or several, with images, in one file."""
+"""``iaa report``: one self-contained HTML page about one or more runs, with images."""
 
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
+from iaa.cli.run_paths import check_paths
 from iaa.report.analysis_input import Split
-from iaa.report.write import write_report
 
 
 def command(
@@ -19,20 +19,26 @@ def command(
     answers: int = 5,
     seed: int = 0,
 ) -> int:
-    """Write one page about one run or several: scores, images found, curves, classes. It needs no network.
+    """Write one HTML page about one or more runs: scores, retrieved images, curves, classes.
+
+    The page is one file and works offline.
 
     Args:
-        runs: Run directories, or embeddings files; several are laid side by side, and against the first.
+        runs: Run directories or embeddings files; several are compared, each with the first.
         out: The .html to write; without it, report.html in the run, or here if there are several.
-        figures: Every figure also as .svg and .png into this folder.
-        images: Folders with the images, where the ids of the embeddings are no paths.
-        split: Whose classes the atlas, the map and the verdict describe; auto is those of training.
-        queries: Queries to show, as many drawn at random as worst ones.
-        answers: Answers to each query.
-        seed: Draws queries, classes and synthetics.
+        figures: Also write every figure as .svg and .png into this folder.
+        images: Folders with the images, if the ids of the embeddings are not paths.
+        split: Which classes the atlas, the map and the verdict describe; auto takes the training classes.
+        queries: Queries to show: so many drawn at random, and as many of the worst.
+        answers: Retrieved images shown for each query.
+        seed: Seed of queries, classes and synthetics.
     """
-    options = {"images": images, "split": split, "queries": queries, "answers": answers, "seed": seed}
-    written = write_report(runs, out, figures=figures, **options)  # type: ignore[arg-type]
+    check_paths(*runs)
+    from iaa.report.write import write_report
+
+    written = write_report(
+        runs, out, figures=figures, images=images, split=split, queries=queries, answers=answers, seed=seed
+    )
     for path in written:
         print(path)
     return 0

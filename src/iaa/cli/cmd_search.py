@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
@@ -14,11 +14,11 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from iaa.gallery.classifier import GalleryClassifier, open_classifier
-from iaa.gallery.gallery import Gallery
-from iaa.gallery.results import Queries, answer, describe_classifier, printable, read_queries
-from iaa.inference import Model, load
-from iaa.retrieval.index import Index
+if TYPE_CHECKING:
+    from iaa.gallery.classifier import GalleryClassifier
+    from iaa.gallery.gallery import Gallery
+    from iaa.gallery.results import Queries
+    from iaa.inference import Model
 
 SAME = 0.9995
 """Cosine from which on two images are called the same."""
@@ -64,6 +64,10 @@ def command(
         raise ValueError(f"--top must be 1 or more, got {top}")
     if not queries and not add and not remove:
         raise ValueError("name an image to search for, or --add or --remove something")
+    from iaa.gallery.classifier import open_classifier
+    from iaa.gallery.results import printable, read_queries
+    from iaa.inference import load
+
     model = load(run, device=device)
     opened = _open(model, gallery, add=add, remove=remove)
     if not queries:
@@ -93,9 +97,12 @@ def command(
 
 
 def _search(
-    gallery: Gallery, queries: Queries, top: int, classifier: GalleryClassifier | None, kind: str
+    gallery: "Gallery", queries: "Queries", top: int, classifier: "GalleryClassifier | None", kind: str
 ) -> dict[str, Any]:
     """All that is printed, written as JSON and shown on the page."""
+    from iaa.gallery.results import answer, describe_classifier
+    from iaa.retrieval.index import Index
+
     index = None if kind == "exact" else Index(gallery.data.z, kind=kind)
     about: dict[str, Any] = {"kind": kind} if index is not None else gallery.snapshot.index()
     if index is not None and len(index) > 1:
@@ -109,7 +116,10 @@ def _search(
     }
 
 
-def _open(model: Model, spec: str | None, **changes: tuple[str, ...]) -> Gallery:
+def _open(model: "Model", spec: str | None, **changes: tuple[str, ...]) -> "Gallery":
+    from iaa.gallery.gallery import Gallery
+    from iaa.gallery.results import printable
+
     with _progress("gallery") as on_progress:
         gallery = Gallery.open(model, spec, on_progress=on_progress, **changes)
     for note in gallery.notes:
@@ -119,8 +129,10 @@ def _open(model: Model, spec: str | None, **changes: tuple[str, ...]) -> Gallery
     return gallery
 
 
-def _own(model: Model) -> Gallery | None:
+def _own(model: "Model") -> "Gallery | None":
     """The run's own images, whose classes lend covariance and from which the threshold is learned."""
+    from iaa.gallery.results import printable
+
     try:
         return _open(model, None)
     except (OSError, ValueError, ImportError) as error:
@@ -128,7 +140,9 @@ def _own(model: Model) -> Gallery | None:
         return None
 
 
-def _exit_code(queries: Queries, html: Path | None) -> int:
+def _exit_code(queries: "Queries", html: Path | None) -> int:
+    from iaa.gallery.results import printable
+
     for name, reason in queries.unreadable.items():
         print(f"cannot read {printable(name)}: {reason}", file=sys.stderr)
     if html is not None:
@@ -175,8 +189,8 @@ def _print(output: dict[str, Any]) -> None:
     for entry in answers:
         if "classes" in entry:
             console.print(_verdict(entry, several), highlight=False, soft_wrap=True)
-    text = _summary(output) + (f"; paths below {printable(folder)}" if folder else "")
-    console.print(escape(text), style="dim", highlight=False, soft_wrap=True)
+    text = escape(_summary(output)) + (f"; paths below {_cell(folder)}" if folder else "")
+    console.print(text, style="dim", highlight=False, soft_wrap=True)
 
 
 def _table(output: dict[str, Any], folder: str) -> Table:
@@ -208,6 +222,8 @@ def _verdict(entry: dict[str, Any], several: bool) -> str:
 
 def _cell(text: str) -> str:
     """A name for the terminal: neither markup nor control characters take effect."""
+    from iaa.gallery.results import printable
+
     return escape(printable(text))
 
 

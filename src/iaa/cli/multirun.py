@@ -1,4 +1,4 @@
-"""Arms of a comparison or an ablation: the same configuration with some fields changed, over equal seeds."""
+"""Train the arms of an experiment: one configuration with some fields changed, over equal seeds."""
 
 import json
 import multiprocessing
@@ -9,18 +9,19 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from iaa.cli.cmd_train import check_fields, log_to_stderr
+from iaa.cli.cmd_train import log_to_stderr
+from iaa.cli.config_options import full_name, option_names
 from iaa.config import Config
 from iaa.presets import departures
 
 
-class Planned(NamedTuple):
-    """One run: of an arm with a seed, and its directory if there is one already."""
+class PlannedRun(NamedTuple):
+    """One arm with one seed, and its run directory if there is one already."""
 
     arm: str
     seed: int
@@ -28,11 +29,33 @@ class Planned(NamedTuple):
     folder: Path | None
 
 
-def name_of(words: list[str], config: Config) -> str:
-    """What the first word of a command line is called: a preset, the folder of a run or configuration."""
-    if not words or words[0].startswith("-"):
+@dataclass(frozen=True)
+class RunOutcomes:
+    """What finished runs measured, and where they come from."""
+
+    scores: dict[str, dict[int, dict[str, dict[str, float]]]]
+    """Percent by arm, seed, test set and metric."""
+    untrained: dict[str, dict[str, dict[str, float]]]
+    """Percent by row, test set and metric, measured before training by the first run that did."""
+    training_seconds: dict[str, list[float]]
+    runs: dict[str, list[str]]
+    commits: list[str]
+    versions: dict[str, str | None]
+    machine: dict[str, Any]
+
+    @property
+    def origin(self) -> str:
+        """Commit, versions and machine in one line."""
+        versions = ", ".join(f"{name} {number}" for name, number in self.versions.items() if number)
+        machine = ", ".join(f"{name} {value}" for name, value in self.machine.items())
+        return f"Commit {', '.join(self.commits) or 'unknown'}; {versions}; {machine}."
+
+
+def experiment_name(arguments: list[str], config: Config) -> str:
+    """A name for the first argument: that of a preset, or of the folder of a run or configuration."""
+    if not arguments or arguments[0].startswith("-"):
         return config.data.partition(":")[0]
-    path = Path(words[0])
+    path = Path(arguments[0])
     return path.resolve().parent.name if path.name == "config.json" else path.name
 
 
@@ -40,27 +63,27 @@ def changed(config: Config, changes: Mapping[str, Any]) -> Config:
     """The configuration with some fields changed, such as ``{"augment.copies": 0}``."""
     fields: dict[str, Any] = json.loads(config.to_json())
     for key, value in changes.items():
-        check_fields([f"--{key}"], also=())
-        *groups, last = key.split(".")
-        inside = fields
-        for group in groups:
-            inside = inside[group]
-        was = inside.get(last)
-        kind = (
-            (list, tuple) if isinstance(was, list) else (int, float) if isinstance(was, float) else type(was)
-        )
-        if last not in inside or not (was is None or isinstance(value, kind)):
-            raise ValueError(f"an arm must set a field to a value like {was!r}, got '{key}={value}'")
-        inside[last] = value
+        option = full_name(key.replace("_", "-"), option_names(Config))
+        *groups, name = option.replace("-", "_").split(".")
+        group = fields
+        for part in groups:
+            group = group[part]
+        before = group.get(name)
+        kind: Any = type(before)
+        if isinstance(before, list | float):
+            kind = (list, tuple) if isinstance(before, list) else (int, float)
+        if name not in group or not (before is None or isinstance(value, kind)):
+            raise ValueError(f"an arm must set a field to a value like {before!r}, got '{key}={value}'")
+        group[name] = value
     return Config.from_json(json.dumps(fields), source="an arm")
 
 
 def train_arms(
     home: Path, configs: Mapping[str, Config], seeds: list[int], *, quiet: bool, jobs: int = 1
 ) -> dict[str, dict[int, Path]]:
-    """The finished run of every arm and seed; what is there already is kept, what was interrupted continues.
+    """The finished run of every arm and seed; finished runs are kept, interrupted ones continue.
 
-    Seed by seed, so that what is there early can be paired. Runs of something else are refused at once.
+    Trains seed by seed, so that early results can be paired. Other runs in the way are refused at once.
     """
     from iaa.runs import Run
 
@@ -70,91 +93,90 @@ def train_arms(
     plan = [_planned(home, config, arm, seed, first) for seed in seeds for arm, config in configs.items()]
     folders: dict[str, dict[int, Path]] = {arm: dict.fromkeys(seeds, home) for arm in configs}
     missing = []
-    for one in plan:
-        if one.folder is not None and Run(one.folder).finished:
-            folders[one.arm][one.seed] = one.folder
+    for run in plan:
+        if run.folder is not None and Run(run.folder).finished:
+            folders[run.arm][run.seed] = run.folder
         else:
-            missing.append(one)
-    begun = time.monotonic()
+            missing.append(run)
+    start = time.monotonic()
     try:
-        runs = _in_turn(missing, quiet) if jobs == 1 else _side_by_side(missing, jobs)
-        for number, (one, folder) in enumerate(runs, 1):
-            folders[one.arm][one.seed] = folder
+        finished = _in_turn(missing, quiet) if jobs == 1 else _in_parallel(missing, jobs)
+        for number, (run, folder) in enumerate(finished, 1):
+            folders[run.arm][run.seed] = folder
             if not quiet and number < len(missing):
-                minutes = (time.monotonic() - begun) / number * (len(missing) - number) / 60
+                minutes = (time.monotonic() - start) / number * (len(missing) - number) / 60
                 print(f"{number} of {len(missing)} runs done, about {minutes:.0f} min left", flush=True)
     except KeyboardInterrupt as stopped:
         raise KeyboardInterrupt(f"stopped; the same command continues in {home}") from stopped
     return folders
 
 
-def _in_turn(plan: list[Planned], quiet: bool) -> Iterator[tuple[Planned, Path]]:
-    for number, one in enumerate(plan, 1):
+def _in_turn(plan: list[PlannedRun], quiet: bool) -> Iterator[tuple[PlannedRun, Path]]:
+    for number, run in enumerate(plan, 1):
         if not quiet:
-            print(f"run {number} of {len(plan)}: {one.arm}, seed {one.seed}", flush=True)
-        yield one, _train(one, quiet)
+            print(f"run {number} of {len(plan)}: {run.arm}, seed {run.seed}", flush=True)
+        yield run, _train(run, quiet)
 
 
-def _side_by_side(plan: list[Planned], jobs: int) -> Iterator[tuple[Planned, Path]]:
-    """Runs in processes of their own, which share the cores; what ends this ends them with a checkpoint."""
+def _in_parallel(plan: list[PlannedRun], jobs: int) -> Iterator[tuple[PlannedRun, Path]]:
+    """Train in processes that share the cores; whatever stops this stops them, with a checkpoint."""
     threads = max(1, (os.cpu_count() or 1) // jobs)
     spawn = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(jobs, mp_context=spawn, initializer=_begin, initargs=(threads,))
-    left = iter(plan)
+    pool = ProcessPoolExecutor(jobs, mp_context=spawn, initializer=_start_worker, initargs=(threads,))
+    waiting = iter(plan)
     try:
-        # never more than can be worked on: what waits in the pool's queue would still be begun after a stop
-        working = {pool.submit(_train, one, True): one for one in islice(left, jobs)}
+        # never more than there are workers: the pool would still start queued runs after a stop
+        working = {pool.submit(_train, run, True): run for run in islice(waiting, jobs)}
         while working:
             for future in wait(working, return_when=FIRST_COMPLETED).done:
                 done, folder = working.pop(future), future.result()
-                working |= {pool.submit(_train, one, True): one for one in islice(left, 1)}
+                working |= {pool.submit(_train, run, True): run for run in islice(waiting, 1)}
                 yield done, folder
     except BaseException:
         for process in multiprocessing.active_children():
-            process.terminate()  # a run ends behind its step, with a checkpoint
+            process.terminate()  # a run ends after its step, with a checkpoint
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _begin(threads: int) -> None:
-    """In a process of runs: its share of the cores, and an ear on the command that began it."""
+def _start_worker(threads: int) -> None:
+    """In a worker: take a share of the cores, and watch the command that started it."""
     import torch
 
     torch.set_num_threads(threads)
-    threading.Thread(target=_follow, daemon=True).start()
+    threading.Thread(target=_stop_with_command, daemon=True).start()
 
 
-def _follow() -> None:
-    """When the command is killed, the run ends as well, with a checkpoint: nobody waits for it any more."""
+def _stop_with_command() -> None:
+    """When the command is killed, end the run as well, with a checkpoint."""
     command = multiprocessing.parent_process()
     if command is not None:
         command.join()
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _train(one: Planned, quiet: bool) -> Path:
+def _train(planned: PlannedRun, quiet: bool) -> Path:
     from iaa.memory import keep_freed_memory
     from iaa.train import train
 
     keep_freed_memory()
     log_to_stderr(quiet=True)
     try:
-        run = train(resume=one.folder, quiet=quiet) if one.folder else train(one.config, quiet=quiet)
+        folder = planned.folder
+        run = train(resume=folder, quiet=quiet) if folder else train(planned.config, quiet=quiet)
         return run.path
     finally:
         command = multiprocessing.parent_process()
         if command is not None and not command.is_alive():
-            os._exit(1)  # else it would wait for ever for what to do next
+            os._exit(1)  # otherwise the worker would wait for its next run for ever
 
 
-def _planned(home: Path, config: Config, arm: str, seed: int, first: tuple[str, int]) -> Planned:
-    once = (arm, seed) == first  # what comes before training is the same in every arm
-    run = replace(
-        config.run, out=str(home), name=f"{arm}-seed{seed}", untrained=once and config.run.untrained
-    )
+def _planned(home: Path, config: Config, arm: str, seed: int, first: tuple[str, int]) -> PlannedRun:
+    untrained = config.run.untrained and (arm, seed) == first  # the same in every arm: measured once
+    run = replace(config.run, out=str(home), name=f"{arm}-seed{seed}", untrained=untrained)
     config = replace(config, seed=seed, run=run)
-    return Planned(arm, seed, config, _existing(home, config))
+    return PlannedRun(arm, seed, config, _existing(home, config))
 
 
 def _existing(home: Path, config: Config) -> Path | None:
@@ -165,36 +187,37 @@ def _existing(home: Path, config: Config) -> Path | None:
     for run in Run.list(home):
         if run.name == name or re.fullmatch(re.escape(name) + r"-\d+", run.name):
             old, folder = run.config, run.path
-            # which run measures what comes before training depends on which were asked for first
+            # which run measures the untrained rows depends on which was asked for first
             same = replace(old.run, out=str(home), untrained=config.run.untrained)
-            other = departures(config, replace(old, run=same), free=())
-            if other:
+            differences = departures(config, replace(old, run=same), free=())
+            if differences:
                 raise ValueError(
-                    f"{folder} is a run of another comparison ({'; '.join(other)}): give another --out"
+                    f"{folder} is a run of another comparison ({'; '.join(differences)}): give another --out"
                 )
             return folder
     return None
 
 
-def gather(folders: Mapping[str, Mapping[int, Path]]) -> dict[str, Any]:
-    """What finished runs say: metrics by arm and seed, and where they come from."""
+def read_outcomes(folders: Mapping[str, Mapping[int, Path]]) -> RunOutcomes:
+    """Read the metrics and surroundings of finished runs, by arm and seed."""
     from iaa.runs import Run
 
-    around = [Run(folder).surroundings for runs in folders.values() for folder in runs.values()]
-    read = {
+    surroundings = [Run(folder).surroundings for runs in folders.values() for folder in runs.values()]
+    metrics = {
         arm: {seed: Run(folder).metrics for seed, folder in runs.items()} for arm, runs in folders.items()
     }
-    tables = [run["table"] for runs in read.values() for run in runs.values()]
-    before = [{name: row for name, row in one.items() if not name.startswith("trained")} for one in tables]
-    return {
-        "metrics": read,
-        "scores": {arm: {seed: run["test"] for seed, run in runs.items()} for arm, runs in read.items()},
-        "untrained": next(filter(None, before), {}),
-        "training_seconds": {
-            arm: [run["training_seconds"] for run in runs.values()] for arm, runs in read.items()
+    tables = [run["table"] for runs in metrics.values() for run in runs.values()]
+    untrained = [
+        {name: row for name, row in table.items() if not name.startswith("trained")} for table in tables
+    ]
+    return RunOutcomes(
+        scores={arm: {seed: run["test"] for seed, run in runs.items()} for arm, runs in metrics.items()},
+        untrained=next(filter(None, untrained), {}),
+        training_seconds={
+            arm: [run["training_seconds"] for run in runs.values()] for arm, runs in metrics.items()
         },
-        "runs": {arm: [folder.name for folder in runs.values()] for arm, runs in folders.items()},
-        "commits": sorted({one["commit"] for one in around if one["commit"]}),
-        "versions": around[-1]["versions"],
-        "machine": around[-1]["machine"],
-    }
+        runs={arm: [folder.name for folder in runs.values()] for arm, runs in folders.items()},
+        commits=sorted({around["commit"] for around in surroundings if around["commit"]}),
+        versions=surroundings[-1]["versions"],
+        machine=surroundings[-1]["machine"],
+    )

@@ -1,24 +1,25 @@
-"""A network named on the command line: a backbone with published or given weights, or that of a run."""
+"""The ``--model`` option: a backbone with published or given weights, or the network of a run."""
 
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from iaa.inference import load
-from iaa.models import Embedder, build
-from iaa.runs import MODEL
+if TYPE_CHECKING:
+    from iaa.models import Embedder
 
 UNTOUCHED: dict[str, Any] = {"dim": None, "weights": None, "pretrained": True, "pool": "avg", "size": None}
-"""Options as they are when nobody gives them."""
+"""The defaults of the options that only a backbone takes."""
 
 
-def open_network(name: str, options: dict[str, Any]) -> tuple[Embedder, str, str]:
-    """The network, what its backbone is called, and where its weights came from."""
+def open_network(name: str, options: dict[str, Any]) -> "tuple[Embedder, str, str]":
+    """The network, the name of its backbone, and where its weights came from."""
+    from iaa.models import build
+
     if Path(name).expanduser().is_dir():
         return _of_run(Path(name).expanduser(), options)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*entries taken", UserWarning)  # said below, in one line
+        warnings.filterwarnings("ignore", ".*entries taken", UserWarning)  # printed below, in one line
         network = build(name, **options)
     loaded = network.loaded
     source = "random" if loaded is None else loaded.source
@@ -35,7 +36,10 @@ def open_network(name: str, options: dict[str, Any]) -> tuple[Embedder, str, str
     return network, name, source
 
 
-def _of_run(folder: Path, options: dict[str, Any]) -> tuple[Embedder, str, str]:
+def _of_run(folder: Path, options: dict[str, Any]) -> "tuple[Embedder, str, str]":
+    from iaa.inference import load
+    from iaa.runs import MODEL
+
     for option, value in UNTOUCHED.items():
         if options[option] != value:
             raise ValueError(f"--{option} is that of the run {folder}: leave it out")

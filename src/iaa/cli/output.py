@@ -1,8 +1,8 @@
-"""Tables on the screen that line up, and the same in full as CSV and JSON files."""
+"""Tables printed to the terminal, and the same results in full as CSV, JSON and Markdown files."""
 
 import importlib
 import json as jsonlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,27 +12,27 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from iaa.analysis.serialize import csv_text, plain
+from iaa.analysis.serialize import csv_text, markdown_table, plain
 from iaa.files import write_text
-from iaa.report.figure_style import drawable
+from iaa.report.figure_style import figure_path
 
 FigureFile = Annotated[
     Path | None,
     tyro.constructors.PrimitiveConstructorSpec(
         nargs=1,
         metavar="PATH",
-        instance_from_str=lambda words: drawable(words[0]),
-        is_instance=lambda given: given is None or isinstance(given, Path),
+        instance_from_str=lambda arguments: figure_path(arguments[0]),
+        is_instance=lambda value: value is None or isinstance(value, Path),
         str_from_instance=lambda path: [str(path)],
     ),
 ]
-"""Refused before the work if no figure can be written under this name."""
+"""Rejected before the work starts if no figure can be written under this name."""
 LONG = 48
 """Characters of a path that are printed."""
 
 
 @dataclass(frozen=True)
-class Sheet:
+class ResultTable:
     """A table: what is printed of it, and its numbers in full for a CSV file of that name."""
 
     name: str
@@ -44,93 +44,111 @@ class Sheet:
     formats: dict[str, str] = field(default_factory=dict)
     """By column, how its numbers are printed."""
     hidden: tuple[str, ...] = ()
-    """Columns for the file alone."""
+    """Columns that only the file has."""
+
+    @property
+    def columns(self) -> list[int]:
+        """The columns that are printed."""
+        return [position for position, name in enumerate(self.head) if name not in self.hidden]
+
+    def cells(self) -> list[list[str]]:
+        """The printed rows as text."""
+        return [
+            [_cell(row[position], self.formats.get(self.head[position], "")) for position in self.columns]
+            for row in self.rows[: self.printed]
+        ]
 
 
 @dataclass(frozen=True)
-class Shown:
-    """Tables and sentences, in the order they are printed in."""
+class Output:
+    """Tables, and notes below them, in the order in which they are printed."""
 
-    sheets: Sequence[Sheet]
-    words: Sequence[str] = ()
+    tables: Sequence[ResultTable]
+    notes: Sequence[str] = ()
 
 
 def finish(
-    name: str, found: Any, shown: Shown, *, out: Path | None, figure: Path | None = None, json: bool = False
+    name: str,
+    result: Any,
+    output: Output,
+    *,
+    out: Path | None,
+    figure: Path | None = None,
+    json: bool = False,
 ) -> int:
-    """Print a result, and write what was asked for."""
+    """Print a result, and write the files that were asked for."""
     if json:
-        print(jsonlib.dumps(plain(found), indent=1))
+        print(jsonlib.dumps(plain(result), indent=1))
     else:
-        _print(shown)
+        _print(output)
     if out is not None:
-        files = {f"{name}.json": jsonlib.dumps(plain(found), indent=1) + "\n"}
-        files |= {f"{name}.md": _markdown(shown)}
-        files |= {f"{sheet.name}.csv": csv_text(sheet.head, sheet.rows) for sheet in shown.sheets}
+        files = {f"{name}.json": jsonlib.dumps(plain(result), indent=1) + "\n"}
+        files |= {f"{name}.md": _markdown(output)}
+        files |= {f"{table.name}.csv": csv_text(table.head, table.rows) for table in output.tables}
         for file, text in files.items():
             write_text(out / file, text)
         if not json:
             print(f"Written to {out}: {', '.join(files)}")
     if figure is not None:
         figures = importlib.import_module("iaa.report.figures")
-        getattr(figures, name)(found, figure)
+        getattr(figures, name)(result, figure)
         if not json:
-            print(f"Drawn: {figure}")
+            print(f"Figure: {figure}")
     return 0
 
 
-def _markdown(shown: Shown) -> str:
-    """What is printed, as a page."""
-    text = []
-    for sheet in shown.sheets:
-        columns = [place for place, name in enumerate(sheet.head) if name not in sheet.hidden]
-        if sheet.printed == 0 or not sheet.rows:
-            continue
-        text += [f"**{sheet.title}**", ""]
-        text += [_line(sheet.head[place] for place in columns), _line("---" for _ in columns)]
-        text += [
-            _line(_cell(row[place], sheet.formats.get(sheet.head[place], "")) for place in columns)
-            for row in sheet.rows[: sheet.printed]
-        ]
-        text.append("")
-    return "\n".join([*text, *(f"- {words}" for words in shown.words)]) + "\n"
-
-
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cell.strip().replace('|', chr(92) + '|') for cell in cells)} |"
-
-
-def _print(shown: Shown) -> None:
-    console = Console(width=None if Console().is_terminal else 200)
-    for sheet in shown.sheets:
-        if sheet.printed == 0 or not sheet.rows:
-            continue
-        columns = [place for place, name in enumerate(sheet.head) if name not in sheet.hidden]
-        table = Table()
-        for place in columns:
-            right = all(isinstance(row[place], int | float | None) for row in sheet.rows)
-            table.add_column(sheet.head[place], justify="right" if right else "left")
-        for row in sheet.rows[: sheet.printed]:
-            table.add_row(
-                *(_escaped(row[place], sheet.formats.get(sheet.head[place], "")) for place in columns)
-            )
-        console.print(sheet.title, highlight=False, markup=False, style="italic")
+def print_tables(
+    title: str, tables: Mapping[str, Sequence[Sequence[str]]], notes: Sequence[str] = ()
+) -> None:
+    """Print tables of text by test set, the head first, and notes below them."""
+    console = Console(width=None if Console().is_terminal else 160)
+    for test, (head, *rows) in tables.items():
+        table = Table(title=title + ("" if test == "test" else f", {test}"), title_justify="left")
+        for name in head:
+            table.add_column(name, justify="left" if name in ("arm", "metric", "over") else "right")
+        for row in rows:
+            table.add_row(*map(escape, row))
         console.print(table)
-        left = len(sheet.rows) - len(sheet.rows[: sheet.printed])
-        if left:
-            console.print(f"… and {left:,} more rows; --out writes them all", highlight=False)
-    for words in shown.words:
-        console.print(words, highlight=False, markup=False)
+    for note in notes:
+        console.print(note, highlight=False, markup=False, soft_wrap=True)
+
+
+def _markdown(output: Output) -> str:
+    """What is printed, as a page."""
+    text: list[str] = []
+    for table in output.tables:
+        if table.printed != 0 and table.rows:
+            head = [table.head[position] for position in table.columns]
+            text += [f"**{table.title}**", "", *markdown_table(head, table.cells()), ""]
+    return "\n".join([*text, *(f"- {note}" for note in output.notes)]) + "\n"
+
+
+def _print(output: Output) -> None:
+    console = Console(width=None if Console().is_terminal else 200)
+    for table in output.tables:
+        if table.printed == 0 or not table.rows:
+            continue
+        shown = Table()
+        for position in table.columns:
+            numbers = all(isinstance(row[position], int | float | None) for row in table.rows)
+            shown.add_column(table.head[position], justify="right" if numbers else "left")
+        for cells in table.cells():
+            shown.add_row(*map(escape, cells))
+        console.print(table.title, highlight=False, markup=False, style="italic")
+        console.print(shown)
+        more = len(table.rows) - len(table.rows[: table.printed])
+        if more:
+            console.print(f"… and {more:,} more rows; --out writes them all", highlight=False)
+    for note in output.notes:
+        console.print(note, highlight=False, markup=False)
 
 
 def _cell(value: object, form: str) -> str:
     """A number by its format; of a long path its end, which says most."""
     if value is None:
         return "-"
-    words = f"{value:{form}}"
-    if "/" in words and len(words) > LONG:
-        words = f"…{words[1 - LONG :]}"
-    return words
+    text = f"{value:{form}}"
+    return f"…{text[1 - LONG :]}" if "/" in text and len(text) > LONG else text
 
 
 def _escaped(value: object, form: str) -> str:

@@ -85,25 +85,25 @@ def paper_config(data: str, row: str) -> Config:
 
 
 def _all() -> dict[str, Preset]:
-    found = {"emoji": Preset("emoji", Config())}
+    presets = {"emoji": Preset("emoji", Config())}
     for cell in cells():
         name = f"{cell.data}-{cell.row}"
-        old = found.get(name) or Preset(name, paper_config(cell.data, cell.row))
+        old = presets.get(name) or Preset(name, paper_config(cell.data, cell.row))
         arm = "boosted" if cell.boosted else "baseline"
         numbers = {**(getattr(old, arm) or {})}
         numbers[cell.test] = numbers.get(cell.test, {}) | cell.values
         changes: dict[str, Any] = {arm: numbers, "tables": tuple(dict.fromkeys([*old.tables, cell.table]))}
-        found[name] = replace(old, **changes)
+        presets[name] = replace(old, **changes)
     for cell in cells(quoted=True):
         name = f"{cell.data}-{cell.row}"
         recipe = paper_config(cell.data, cell.row)
         plain = replace(recipe, augment=replace(recipe.augment, copies=0))
-        old = found.get(name) or Preset(name, plain)
+        old = presets.get(name) or Preset(name, plain)
         numbers = {**(old.baseline or {})}
         numbers[cell.test] = numbers.get(cell.test, {}) | cell.values
         tables = tuple(dict.fromkeys([*old.tables, cell.table]))
-        found[name] = replace(old, baseline=numbers, tables=tables, quoted=True)
-    return found
+        presets[name] = replace(old, baseline=numbers, tables=tables, quoted=True)
+    return presets
 
 
 PRESETS: dict[str, Preset] = _all()
@@ -124,16 +124,16 @@ def find(name: str) -> Preset:
     return PRESETS[name]
 
 
-def start(words: Sequence[str]) -> tuple[Config, list[str]]:
-    """What a command line starts from (a preset, a ``config.json`` or a run), and the words that change it.
+def start(arguments: Sequence[str]) -> tuple[Config, list[str]]:
+    """The configuration that a command line starts from (a preset, ``config.json`` or run), and the rest.
 
     >>> config, rest = start(["cars-ms", "--augment.copies", "0"])
     >>> print(config.data, rest)
     cars ['--augment.copies', '0']
     """
-    if not words or words[0].startswith("-"):
-        return Config(), list(words)
-    first, *rest = words
+    if not arguments or arguments[0].startswith("-"):
+        return Config(), list(arguments)
+    first, *rest = arguments
     if first not in PRESETS and Path(first).exists():
         return load_config(first), rest
     return find(first).config, rest
@@ -151,32 +151,37 @@ def paper_row(config: Config) -> Expected | None:
             getattr(config, key) == getattr(preset.config, key) for key in ("data", "model", "loss", "memory")
         )
         if same and numbers:
-            told = {test: dict(one) for test, one in numbers.items() if config.split.size in (None, test)}
+            wanted = {test: dict(row) for test, row in numbers.items() if config.split.size in (None, test)}
             quoted = " (quoted)" if preset.quoted and not config.augment.copies else ""
             tables = tuple(f"{table}{quoted}" for table in preset.tables)
-            return Expected(preset.name, tables, told, departures(config, preset.config))
+            return Expected(preset.name, tables, wanted, departures(config, preset.config))
     return None
 
 
 def departures(config: Config, recipe: Config, *, free: Sequence[str] = FREE) -> tuple[str, ...]:
-    """Every field, but for the free ones, that differs, in words: ``epochs 10, not 100``.
+    """Every field that differs, except the free ones: ``epochs 10, not 100``.
 
-    IAA's own fields are free for a baseline alone.
+    IAA's own fields are free only for a baseline.
     """
-    ours, theirs = _flat(asdict(config)), _flat(asdict(recipe))
+    ours, theirs = flat_fields(config), flat_fields(recipe)
     allowed = [key for key in free if not (key == "augment" and config.augment.copies)]
     return tuple(
         f"{key} {ours[key]}, not {theirs[key]}"
         for key in theirs
-        if ours[key] != theirs[key] and not any(key == one or key.startswith(f"{one}.") for one in allowed)
+        if ours[key] != theirs[key] and not any(key == name or key.startswith(f"{name}.") for name in allowed)
     )
 
 
-def _flat(fields: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat_fields(config: Config) -> dict[str, Any]:
+    """Every field of a configuration as ``group.field``.
+
+    >>> flat_fields(Config())["optimizer.lr"]
+    0.001
+    """
     flat: dict[str, Any] = {}
-    for key, value in fields.items():
-        nested = isinstance(value, dict) and key != "loss_options"
-        flat |= _flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+    for name, value in asdict(config).items():
+        nested = isinstance(value, dict) and name != "loss_options"
+        flat |= {f"{name}.{field}": inner for field, inner in value.items()} if nested else {name: value}
     return flat
 
 
@@ -212,18 +217,18 @@ def describe(name: str) -> str:
     lines += [f"- iaa train {name}{root} --augment.copies {other[0]}    ({other[1]})"]
     before = "baseline as quoted from others" if preset.quoted else "baseline"
     for arm, numbers in ((before, preset.baseline), ("with IAA", preset.boosted)):
-        for test, one in (numbers or {}).items():
-            told = ", ".join(f"{metric} {value}" for metric, value in one.items())
-            lines.append(f"- paper, {arm}{'' if test == 'test' else f' ({test})'}: {told}")
+        for test, row in (numbers or {}).items():
+            scores = ", ".join(f"{metric} {value}" for metric, value in row.items())
+            lines.append(f"- paper, {arm}{'' if test == 'test' else f' ({test})'}: {scores}")
     return "\n".join(lines)
 
 
-def teach(words: Sequence[str]) -> str:
+def presets_help(arguments: Sequence[str]) -> str:
     """For ``--help``: the preset that was named, or all of them, a line each.
 
-    Lines begin with a dash, since other text is filled there.
+    Lines begin with a dash, since tyro refills other text.
     """
-    if words and words[0] in PRESETS:
-        return describe(words[0])
+    if arguments and arguments[0] in PRESETS:
+        return describe(arguments[0])
     width = max(map(len, PRESETS))
     return "\n".join(["Presets:", *(f"- {name:<{width}}  {line(name)}" for name in PRESETS)])

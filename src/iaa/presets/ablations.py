@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from iaa.analysis.ablation import Arm, Study
+from iaa.analysis.experiments import Arm, Study
 from iaa.errors import unknown
 from iaa.presets.paper_ablations import numbers
 from iaa.presets.paper_tables import cells
@@ -28,7 +28,7 @@ def find_study(name: str) -> Study:
 
 
 def _components() -> Study:
-    told = numbers("Table IX")
+    paper_scores = numbers("Table IX")
     changes: dict[str, dict[str, Any]] = {
         "baseline": BASELINE,
         "duplicates": {"augment.strength": 0.0},
@@ -43,7 +43,9 @@ def _components() -> Study:
         "iaa": {},
     }
     arms = [
-        Arm(name, fields, against="baseline" if name != "baseline" else None, paper=told.get(name, {}))
+        Arm(
+            name, fields, against="baseline" if name != "baseline" else None, paper=paper_scores.get(name, {})
+        )
         for name, fields in changes.items()
     ]
     remarks = (
@@ -51,14 +53,14 @@ def _components() -> Study:
         "alpha-0 is each class's own covariance, by default a diagonal: the paper's row 'Diagonal matrix' on "
         "CUB and Cars, its row 'α = 0' on SOP and In-shop. full is its row 'IAA' on CUB and "
         "Cars, which has no correction.",
-        "duplicates: copies without noise, which the paper does not measure. What iaa is ahead of them is "
-        "what the noise brings; the rest comes of more pairs alone.",
+        "duplicates: copies without noise, which the paper does not measure. What iaa gains over them is "
+        "due to the noise; the rest comes from more pairs alone.",
     )
     return Study("components", "Degenerations of the covariance", "Table IX", None, tuple(arms), remarks)
 
 
 def _few_samples() -> Study:
-    told = numbers("Table XI")
+    paper_scores = numbers("Table XI")
     arms = []
     for number in (3, 5, 7, None):
         name, x = ("all", None) if number is None else (str(number), float(number))
@@ -69,7 +71,7 @@ def _few_samples() -> Study:
             ("corrected", {"augment.few": ALWAYS}, f"uncorrected-{name}"),
         ]
         for kind, fields, against in kinds:
-            paper = told.get(f"{kind}-{name}", {})
+            paper = paper_scores.get(f"{kind}-{name}", {})
             series = kind if number else f"{kind}, all"  # no number, so a line of its own across the figure
             arms.append(Arm(f"{kind}-{name}", {**few, **fields}, series, x, against, paper))
     remarks = (
@@ -83,8 +85,8 @@ def _few_samples() -> Study:
 
 
 def _few_estimates() -> Study:
-    told = numbers("Table XI")
-    arms = [Arm("baseline-all", BASELINE, "baseline", paper=told["baseline-all"])]
+    paper_scores = numbers("Table XI")
+    arms = [Arm("baseline-all", BASELINE, "baseline", paper=paper_scores["baseline-all"])]
     for number in (3, 5, 7, None):
         name, x = ("all", None) if number is None else (str(number), float(number))
         few = {"augment.samples": number} if number else {}
@@ -92,7 +94,7 @@ def _few_estimates() -> Study:
             ("uncorrected", UNCORRECTED, "baseline-all"),
             ("corrected", {"augment.few": ALWAYS}, f"uncorrected-{name}"),
         ):
-            paper = told[f"{kind}-{name}"]
+            paper = paper_scores[f"{kind}-{name}"]
             series = kind if number else f"{kind}, all"  # no number, so a line of its own across the figure
             arms.append(Arm(f"{kind}-{name}", {**few, **fields}, series, x, against, paper))
     title = "Covariances from N samples of every class, trained on all"
@@ -101,7 +103,7 @@ def _few_estimates() -> Study:
 
 
 def _generation() -> Study:
-    told = numbers("Table XII")
+    paper_scores = numbers("Table XII")
     arms = []
     for loss in ("triplet", "contrastive", "multi_similarity"):
         kinds: dict[str, dict[str, Any]] = {
@@ -111,21 +113,21 @@ def _generation() -> Study:
         }
         for kind, fields in kinds.items():
             name, against = f"{loss}-{kind}", None if kind == "baseline" else f"{loss}-baseline"
-            arms.append(Arm(name, {"loss": loss, **fields}, kind, None, against, told[name]))
+            arms.append(Arm(name, {"loss": loss, **fields}, kind, None, against, paper_scores[name]))
     title = "Synthetics around the class mean (fixed) or around each sample (dynamic)"
     return Study("generation", title, "Table XII", None, tuple(arms))
 
 
 def _losses() -> Study:
-    told: dict[tuple[str, bool], dict[str, float]] = {}
+    paper_scores: dict[tuple[str, bool], dict[str, float]] = {}
     for cell in cells():
         if cell.table == "Table X":
-            told.setdefault((cell.row, cell.boosted), {})[cell.data] = cell.values["R@1"]
+            paper_scores.setdefault((cell.row, cell.boosted), {})[cell.data] = cell.values["R@1"]
     arms = []
-    for row in dict.fromkeys(row for row, _ in told):
+    for row in dict.fromkeys(row for row, _ in paper_scores):
         loss = {"loss": row.replace("-", "_")}
-        arms.append(Arm(f"{row}-baseline", {**loss, **BASELINE}, "baseline", paper=told[row, False]))
-        arms.append(Arm(f"{row}-iaa", loss, "IAA", None, f"{row}-baseline", told[row, True]))
+        arms.append(Arm(f"{row}-baseline", {**loss, **BASELINE}, "baseline", paper=paper_scores[row, False]))
+        arms.append(Arm(f"{row}-iaa", loss, "IAA", None, f"{row}-baseline", paper_scores[row, True]))
     return Study("losses", "Further losses without and with IAA", "Table X", None, tuple(arms))
 
 

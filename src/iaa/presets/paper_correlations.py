@@ -1,4 +1,4 @@
-"""The paper's Spearman coefficients of mean and covariance distances, standing as they are printed."""
+"""The paper's Spearman coefficients of mean and covariance distances, as printed."""
 
 Metrics = tuple[bool, bool]
 """Whether means are squared; whether variances are rooted."""
@@ -26,16 +26,16 @@ no      yes    3 | 0.64 0.56 0.50 0.52   0.43
 
 
 def paper_correlations(data: str) -> dict[str, dict[Metrics, dict[int, float]]]:
-    """What the paper says of a dataset: by table, metrics and p; empty if it says nothing.
+    """The paper's coefficients for a dataset by table, metrics and p; empty if it has none.
 
     >>> paper_correlations("cub")["Table VIII"][True, False]
     {1: 0.71, 2: 0.72, 3: 0.69}
     """
-    found: dict[str, dict[Metrics, dict[int, float]]] = {}
+    tables: dict[str, dict[Metrics, dict[int, float]]] = {}
     (_, powers), *rows = _split(TABLE_I)
     for (name,), values in rows:
         if name == data:
-            found["Table I"] = {(True, False): dict(zip(map(int, powers), map(float, values), strict=True))}
+            tables["Table I"] = {(True, False): dict(zip(map(int, powers), map(float, values), strict=True))}
     (_, datasets), *rows = _split(TABLE_VIII)
     if data in datasets:
         table: dict[Metrics, dict[int, float]] = {}
@@ -43,8 +43,8 @@ def paper_correlations(data: str) -> dict[str, dict[Metrics, dict[int, float]]]:
             table.setdefault((squared == "yes", rooted == "yes"), {})[int(p)] = float(
                 values[datasets.index(data)]
             )
-        found["Table VIII"] = table
-    return found
+        tables["Table VIII"] = table
+    return tables
 
 
 def _split(text: str) -> list[tuple[list[str], list[str]]]:

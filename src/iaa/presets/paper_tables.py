@@ -1,4 +1,4 @@
-"""The numbers of the paper's tables, standing as they are printed.
+"""The numbers of the paper's tables, as printed.
 
 A row is a loss, on GoogLeNet unless it names a network; a group of columns is a dataset. In ``QUOTED`` stand
 numbers that the paper quotes from others, who trained by other recipes.
@@ -127,7 +127,7 @@ QUOTED = [
 
 
 class Cell(NamedTuple):
-    """What one row says of one dataset."""
+    """The scores of one row on one dataset."""
 
     table: str
     row: str
@@ -141,11 +141,11 @@ def cells(*, quoted: bool = False) -> Iterator[Cell]:
     """The paper's own rows, cell by cell, or those that it quotes."""
     for table, text in QUOTED if quoted else TABLES:
         lines = text.strip("\n ").splitlines()
-        head, *rows = [[words.split() for words in line.split("|")] for line in lines]
+        head, *rows = [[group.split() for group in line.split("|")] for line in lines]
         for (row, *mark), *groups in rows:
             for (column, *metrics), values in zip(head[1:], groups, strict=True):
                 if values == ["-"]:
                     continue
                 data, _, test = column.partition("/")
-                found = dict(zip(metrics, map(float, values), strict=True))
-                yield Cell(table, row, bool(mark), data, test or "test", found)
+                scores = dict(zip(metrics, map(float, values), strict=True))
+                yield Cell(table, row, bool(mark), data, test or "test", scores)

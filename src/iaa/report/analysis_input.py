@@ -1,36 +1,36 @@
-"""What an analysis looks at: rows of an embeddings file, or the classes that a run trained or tested on."""
+"""The embeddings to analyse: rows of a file, or the classes that a run was trained or tested on."""
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
-
-import torch.nn.functional as F
+from typing import TYPE_CHECKING, Any, Literal
 
 from iaa.progress import progress
-from iaa.retrieval.embeddings import Embeddings
-from iaa.runs import CONFIG, Run
+
+if TYPE_CHECKING:
+    from iaa.retrieval.embeddings import Embeddings
+    from iaa.runs import Run
 
 Split = Literal["auto", "train", "val", "test", "all"]
 
 
 @dataclass(frozen=True)
-class Input:
-    """Embeddings to analyse, and how the run they come from corrects covariances."""
+class AnalysisInput:
+    """Embeddings to analyse, and the correction options of the run they come from."""
 
     name: str
-    data: Embeddings
+    data: "Embeddings"
     split: str
     correction: dict[str, Any]
 
     @property
     def dataset(self) -> str:
-        """The name of the data, where the file tells it."""
+        """The name of the dataset, if the file has it."""
         return str(self.data.meta.get("data", ""))
 
     @property
     def title(self) -> str:
-        """What is looked at, in words."""
+        """What is analysed."""
         rows = "all rows" if self.split == "all" else f"{self.split} classes"
         samples, dim = self.data.z.shape
         classes = len(self.data.labels.unique())
@@ -39,11 +39,14 @@ class Input:
 
 def read_input(
     source: str | os.PathLike[str], split: Split, *, otherwise: Literal["train", "test"] = "train"
-) -> Input:
-    """A file's rows, or a run's classes; ``auto`` is ``otherwise`` where there is that split, else all.
+) -> AnalysisInput:
+    """A file's rows, or a run's classes; ``auto`` means ``otherwise`` if there is that split, else all.
 
-    Embeddings of a run's training classes are computed by its network the first time, and kept.
+    Embeddings of a run's training classes are computed by its network the first time, and cached.
     """
+    from iaa.retrieval.embeddings import Embeddings
+    from iaa.runs import CONFIG, Run
+
     wanted = otherwise if split == "auto" else split
     run = Run(source)
     path = run.path
@@ -52,12 +55,18 @@ def read_input(
     data = Embeddings.load(_only(path) if path.is_dir() else path)
     if split == "auto" and wanted not in data.split:
         wanted = "all"
-    return Input(path.name, _rows(data, wanted, path), wanted, {})
+    return AnalysisInput(path.name, _rows(data, wanted, path), wanted, {})
 
 
-def _of_run(run: Run, split: str) -> Input:
+def _of_run(run: "Run", split: str) -> AnalysisInput:
+    import torch.nn.functional as F
+
+    from iaa.retrieval.embeddings import Embeddings
+
     if split == "all":
-        raise ValueError(f"run {run.path} keeps training and test classes apart: give --split train or test")
+        raise ValueError(
+            f"run {run.path} stores training and test classes separately: give --split train or test"
+        )
     options = run.config.augment
     if split == "train":
         with progress(f"{run.name}: training classes") as tick:
@@ -74,23 +83,23 @@ def _of_run(run: Run, split: str) -> Input:
             data.role,
             data.meta,
         )
-    return Input(run.name, data, split, options.correction_keywords())
+    return AnalysisInput(run.name, data, split, options.correction_keywords())
 
 
 def _only(folder: Path) -> Path:
-    """The embeddings of a folder's test classes; of several parts, the first."""
-    found = sorted(folder.glob("embeddings*.safetensors"))
-    if not found:
+    """The only embeddings file of a folder."""
+    files = sorted(folder.glob("embeddings*.safetensors"))
+    if not files:
         raise FileNotFoundError(
             f"no embeddings*.safetensors in {folder}: `iaa embed` or `iaa train` writes one"
         )
-    if len(found) > 1:
-        names = ", ".join(file.name for file in found)
+    if len(files) > 1:
+        names = ", ".join(file.name for file in files)
         raise ValueError(f"{folder} holds several embeddings files: name one of {names}")
-    return found[0]
+    return files[0]
 
 
-def _rows(data: Embeddings, split: str, path: Path) -> Embeddings:
+def _rows(data: "Embeddings", split: str, path: Path) -> "Embeddings":
     if split == "all":
         return data
     keep = data.where(split=split)

@@ -1,19 +1,20 @@
-"""What a page is made of: sections of words, tables, figures, strips of images and an atlas."""
+"""The parts of a page: sections of paragraphs, tables, figures, strips of images and an atlas."""
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from iaa.report.figure_style import Drawing
+from iaa.report.figure_style import Figure
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A table's cell: what it says, smaller words below it, and whether it stands out."""
+    """A table's cell: its text, smaller text below it, and whether it stands out."""
 
     text: str
-    below: str = ""
+    detail: str = ""
     strong: bool = False
-    title: str = ""
+    worse: bool = False
+    """Whether the number is lower than before training."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,10 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Words:
+class Paragraph:
     """A paragraph; ``level`` marks a verdict (good, doubtful, bad) in the margin."""
 
-    kind: ClassVar[str] = "words"
+    kind: ClassVar[str] = "paragraph"
     text: str
     points: tuple[str, ...] = ()
     level: str = ""
@@ -42,7 +43,7 @@ class Figures:
     """Figures side by side where there is room."""
 
     kind: ClassVar[str] = "figures"
-    drawings: tuple[Drawing, ...]
+    figures: tuple[Figure, ...]
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Tile:
-    """One image: as a data URI or None, its name, and a frame: query, right, wrong or none."""
+    """One image: a data URI or None, its name, and a frame: query, right, wrong or none."""
 
     uri: str | None
     name: str
@@ -66,26 +67,26 @@ class Tile:
 
     @property
     def alt(self) -> str:
-        """For those who do not see it."""
+        """The alternative text."""
         return ", ".join(part for part in (self.frame, self.name, self.note) if part)
 
 
 @dataclass(frozen=True)
 class Strip:
-    """A query and what it was answered, a row for each run; or a sample and what was made of it."""
+    """A query and the images retrieved for it, a row for each run; or a sample and its synthetics."""
 
     query: Tile
     rows: tuple[tuple[str, tuple[Tile, ...]], ...]
-    """The name of a row (empty if there is one alone) and its tiles."""
+    """The name of a row (empty if there is only one) and its tiles."""
 
 
 @dataclass(frozen=True)
 class Strips:
-    """Strips under a heading; ``small`` ones have more images of less size."""
+    """Strips under a heading; ``small`` ones show more images at a smaller size."""
 
     kind: ClassVar[str] = "strips"
     title: str
-    words: str
+    caption: str
     strips: tuple[Strip, ...]
     small: bool = False
 
@@ -100,7 +101,7 @@ class Atlas:
     """Columns and rows, as the page's script reads them."""
 
 
-Block = Table | Words | Figures | Facts | Strips | Atlas
+Block = Table | Paragraph | Figures | Facts | Strips | Atlas
 
 
 @dataclass(frozen=True)
@@ -114,14 +115,27 @@ class Section:
 
 
 @dataclass(frozen=True)
+class Headline:
+    """A large number at the top of the page."""
+
+    label: str
+    value: str
+    detail: str
+    worse: bool = False
+    """Whether it is lower than before training."""
+
+
+@dataclass(frozen=True)
 class Page:
-    """The whole, and what it could not show, each with a word why."""
+    """The whole page, and what it could not show, each with the reason."""
 
     title: str
-    over: str
+    kicker: str
+    """The small line above the title."""
     subtitle: str
-    headline: tuple[tuple[str, str, str], ...]
-    """Large numbers: what, value, smaller words."""
+    headline: tuple[Headline, ...]
+    warnings: tuple[str, ...]
+    """What a reader must know first, such as training that made search worse."""
     runs: tuple[str, ...]
     sections: list[Section]
     left_out: tuple[tuple[str, str], ...]

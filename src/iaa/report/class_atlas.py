@@ -1,4 +1,4 @@
-"""The class atlas as the page's script reads it, and samples that may carry a wrong label."""
+"""The class atlas as the page's script reads it, and samples that are likely mislabelled."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from iaa.report.findings import Findings
 from iaa.report.thumbnails import sprite
 
 ROWS = 10_000
-"""Classes in an atlas at most: a page has to be opened."""
+"""Most classes in an atlas: a browser has to open the page."""
 CELLS = 4000
-"""Small images in an atlas at most."""
+"""Most small images in an atlas."""
 SIDE = 40
 COLUMNS = (
-    ("class", "text", "The class; its first image."),
+    ("class", "text", "The class and its first image."),
     ("n", "whole", "Samples."),
     ("MAP@R", "percent", "Mean average precision at R of its samples among the classes here, in percent."),
     ("R@1", "percent", "Samples whose nearest neighbour is of the same class, in percent."),
@@ -27,97 +27,101 @@ COLUMNS = (
 )
 
 
-def atlas(one: Findings) -> Atlas | None:
-    """Rows in columns; lenders point at rows, images at places in one sheet of small images."""
-    if one.atlas is None:
+def atlas(findings: Findings) -> Atlas | None:
+    """Columns and rows; lenders are row numbers, images are positions in one sheet of small images."""
+    if findings.atlas is None:
         return None
-    rows = one.atlas.classes[:ROWS]
-    place = {row.label: number for number, row in enumerate(rows)}
-    ids = _images(one, rows)
-    where = {id: number for number, id in enumerate(ids)}
-    sheet = sprite(one.images, ids, side=SIDE) if ids else None
+    rows = findings.atlas.classes[:ROWS]
+    row_of = {row.label: number for number, row in enumerate(rows)}
+    ids = _sheet_ids(findings, rows)
+    position = {id: number for number, id in enumerate(ids)}
+    sheet = sprite(findings.images, ids, side=SIDE) if ids else None
     cells = [
         [
             row.name,
             row.count,
-            _score(one, "MAP@R", row.label),
-            _score(one, "R@1", row.label),
-            _short(row.total_variance),
-            _short(row.corrected_variance),
-            _short(row.effective_rank),
-            _short(row.alpha),
-            _short(row.moved),
-            [[place[lender.label], _short(lender.share)] for lender in row.lenders if lender.label in place],
-            [where[sample.id] for sample in row.extremes if sheet and sample.id in where],
+            _score(findings, "MAP@R", row.label),
+            _score(findings, "R@1", row.label),
+            _rounded(row.total_variance),
+            _rounded(row.corrected_variance),
+            _rounded(row.effective_rank),
+            _rounded(row.alpha),
+            _rounded(row.moved),
+            [
+                [row_of[lender.label], _rounded(lender.share)]
+                for lender in row.lenders
+                if lender.label in row_of
+            ],
+            [position[sample.id] for sample in row.extremes if sheet and sample.id in position],
         ]
         for row in rows
     ]
-    first = _first(one)
+    first = _first_ids(findings)
     data: dict[str, Any] = {
         "columns": [list(column) for column in COLUMNS],
         "rows": cells,
-        "examples": [where.get(first.get(row.label, ""), -1) if sheet else -1 for row in rows],
+        "examples": [position.get(first.get(row.label, ""), -1) if sheet else -1 for row in rows],
         "sheet": sheet[0] if sheet else None,
         "across": sheet[1] if sheet else 0,
         "tall": -(-len(ids) // sheet[1]) if sheet else 0,
         "side": SIDE,
     }
-    left = len(one.atlas.classes) - len(rows)
-    more = f"; {left:,} more are written by `iaa analyze atlas --out`" if left else ""
-    return Atlas(f"{one.name}{more}", data)
+    omitted = len(findings.atlas.classes) - len(rows)
+    more = f"; `iaa analyze atlas --out` writes {omitted:,} more" if omitted else ""
+    return Atlas(f"{findings.name}{more}", data)
 
 
-def suspects(one: Findings, *, shown: int = 12) -> Strips | Table | None:
-    """Samples that another class explains better than their own; with images where there are any."""
-    if one.atlas is None or not one.atlas.suspects:
+def suspects(findings: Findings, *, shown: int = 12) -> Strips | Table | None:
+    """Samples that another class explains better than their own, with images if there are any."""
+    if findings.atlas is None or not findings.atlas.suspects:
         return None
-    first, found = _first(one), one.atlas.suspects[:shown]
-    title = "Labels worth a look"
-    words = (
+    first, shown_suspects = _first_ids(findings), findings.atlas.suspects[:shown]
+    title = "Labels worth checking"
+    caption = (
         "Samples whose embedding another class explains better than their own class does without them, most "
-        "suspicious first. A hint for the eye, no proof: a poor embedding looks the same as a wrong label."
+        "suspicious first. This is a hint, not a proof: a poor embedding looks the same as a wrong label."
     )
-    if one.around is None:  # no images
+    if findings.around is None:  # no images
         rows = [
             (Cell(suspect.id), Cell(suspect.name), Cell(suspect.other_name), Cell(f"{suspect.evidence:.2f}"))
-            for suspect in found
+            for suspect in shown_suspects
         ]
-        return Table(title, ("sample", "labelled", "nearer to", "evidence, nats"), tuple(rows), (words,))
+        return Table(title, ("sample", "labelled", "nearer to", "evidence, nats"), tuple(rows), (caption,))
 
     def example(label: int, name: str, note: str) -> Tile:
-        return Tile(one.images.uri(first[label]) if label in first else None, name, note=note)
+        return Tile(findings.images.uri(first[label]) if label in first else None, name, note=note)
 
     strips = []
-    for suspect in found:
-        sample = Tile(one.images.uri(suspect.id), suspect.id.rpartition("/")[2], "query")
+    for suspect in shown_suspects:
+        sample = Tile(findings.images.uri(suspect.id), suspect.id.rpartition("/")[2], "query")
         own = example(suspect.label, suspect.name, "labelled")
         other = example(suspect.other_label, suspect.other_name, "nearer to")
         strips.append(Strip(sample, (("", (own, other)),)))
-    return Strips(title, words, tuple(strips), small=True)
+    return Strips(title, caption, tuple(strips), small=True)
 
 
-def _first(one: Findings) -> dict[int, str]:
+def _first_ids(findings: Findings) -> dict[int, str]:
     """The id of each class's first sample."""
-    found: dict[int, str] = {}
-    for label, id in zip(one.classes.labels.tolist(), one.classes.ids, strict=True):
-        found.setdefault(label, id)
-    return found
+    first: dict[int, str] = {}
+    for label, id in zip(findings.classes.labels.tolist(), findings.classes.ids, strict=True):
+        first.setdefault(label, id)
+    return first
 
 
-def _images(one: Findings, rows: tuple[ClassRow, ...]) -> list[str]:
-    """Ids for the sheet: an example of each class, then as many extremes as there is room for."""
-    first = _first(one)
+def _sheet_ids(findings: Findings, rows: tuple[ClassRow, ...]) -> list[str]:
+    """Ids for the sheet of images: an example of each class, then as many extremes as fit."""
+    first = _first_ids(findings)
     ids = [first[row.label] for row in rows if row.label in first][:CELLS]
     each = max(0, CELLS - len(ids)) // max(1, len(rows))
     extremes = [sample.id for row in rows for sample in row.extremes[:each]]
     return list(dict.fromkeys([*ids, *extremes]))
 
 
-def _score(one: Findings, metric: str, label: int) -> float | None:
-    found = one.class_scores.get(metric, {}).get(label)
-    return None if found is None else round(found, 1)
+def _score(findings: Findings, metric: str, label: int) -> float | None:
+    score = findings.class_scores.get(metric, {}).get(label)
+    return None if score is None else round(score, 1)
 
 
-def _short(value: float | None) -> float | None:
-    """Four digits are enough for the eye, and for the page's size."""
+def _rounded(value: float | None) -> float | None:
+    """Four digits are enough to read, and keep the page small."""
     return None if value is None else float(f"{value:.4g}")

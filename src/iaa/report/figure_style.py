@@ -1,4 +1,4 @@
-"""How every figure looks, and its two ways out: a file, or SVG that follows the page's light and dark."""
+"""The style of every figure, and its output: a file, or SVG that follows the page's light and dark theme."""
 
 import io
 import re
@@ -13,12 +13,12 @@ from iaa.errors import need, unknown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as MatplotlibFigure
 
 INK, MUTED, LINE, PAPER = "#1f2328", "#5b626b", "#dcd8d0", "#fdfcfa"
 RIGHT, WRONG = "#0b7268", "#b3400f"
 SERIES = (RIGHT, "#a8620a", "#6a4bb0", "#1f6cb5", "#b5386c", "#66707c")
-"""One colour for each run or curve; the first is the accent."""
+"""A colour for each run or curve; the first is the accent."""
 CLASSES = (
     *("#4e79a7", "#f28e2b", "#e15759", "#76b7b2", "#59a14f"),
     *("#c9a227", "#b07aa1", "#ff9da7", "#9c755f", "#8c8c8c"),
@@ -55,41 +55,40 @@ RULES = {
 }
 
 
-def drawable(path: str | Path) -> Path:
-    """The path of a figure, if it can be written with this ending."""
+def figure_path(path: str | Path) -> Path:
+    """The path of a figure, checked to have an ending that can be written."""
     if Path(path).suffix not in FORMATS:
         raise unknown("the figure's ending", Path(path).suffix, FORMATS)
     return Path(path)
 
 
 @dataclass(frozen=True)
-class Drawing:
-    """A figure with its name (of the file), title, what it shows in words, and how to read it."""
+class Figure:
+    """A figure with its file name, title, alternative text, and caption."""
 
     name: str
-    figure: "Figure"
+    figure: "MatplotlibFigure"
     title: str
     alt: str
-    """For those who do not see it."""
     caption: str = ""
 
     def save(self, path: str | Path, *, dpi: int = 200) -> Path:
         """Write ``.svg``, ``.png`` or ``.pdf``, on white."""
-        path = drawable(path)
+        path = figure_path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         dated = {".svg": "Date", ".pdf": "CreationDate"}.get(path.suffix)
         with _quiet():
             self.figure.savefig(path, dpi=dpi, facecolor="white", metadata={dated: None} if dated else None)
         return path
 
-    def at(self, path: str | Path | None) -> "Drawing":
-        """Itself, saved if there is a path."""
+    def saved(self, path: str | Path | None) -> "Figure":
+        """The figure itself, written to ``path`` if there is one."""
         if path is not None:
             self.save(path)
         return self
 
     def svg(self, number: int) -> str:
-        """For a page: transparent, colours as CSS variables, ids that no other figure on the page has."""
+        """For a page: transparent, colours as CSS variables, ids unique on the page."""
         out = io.StringIO()
         with _quiet():
             self.figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
@@ -106,8 +105,8 @@ class Drawing:
 @contextmanager
 def panels(
     columns: int = 1, rows: int = 1, *, width: float = 4.6, height: float = 2.9
-) -> "Iterator[tuple[Figure, list[Axes]]]":
-    """A figure of equal panels to draw on within the context, in the house style.
+) -> "Iterator[tuple[MatplotlibFigure, list[Axes]]]":
+    """A figure of equal panels to draw on within the context, in the common style.
 
     ``width`` and ``height`` are those of one panel, in inches: small, so that letters can be read on a phone.
     """
@@ -118,32 +117,32 @@ def panels(
         yield figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
-def named(words: str, most: int = 28) -> str:
-    """A name as a label: never a formula, never hidden for its first letter, not endlessly long."""
-    short = words if len(words) <= most else words[: most - 1] + "…"
+def label_text(name: str, most: int = 28) -> str:
+    """A name as a label: never read as a formula or hidden for a leading underscore, shortened if long."""
+    short = name if len(name) <= most else name[: most - 1] + "…"
     return ("\u200b" if short.startswith("_") else "") + short.replace("$", r"\$")
 
 
 def cycle(number: int, colours: Sequence[str] = SERIES) -> tuple[str, ...]:
-    """As many colours as wanted, from the first again where they end."""
-    return tuple(colours[place % len(colours)] for place in range(number))
+    """``number`` colours, starting again from the first where they run out."""
+    return tuple(colours[position % len(colours)] for position in range(number))
 
 
 def legend(axes: "Axes", **options: Any) -> None:
-    """What the colours mean, quiet and beside the data."""
+    """A legend in muted text."""
     shown = axes.legend(**options)
     for text in shown.get_texts():
         text.set_color(MUTED)
 
 
-def _variable(found: "re.Match[str]") -> str:
-    colour = found[0]
+def _variable(match: "re.Match[str]") -> str:
+    colour = match[0]
     return f"var({VARIABLES[colour]})" if colour in VARIABLES else colour
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Letters that matplotlib's own font lacks are no fault: a browser has them."""
+    """Do not warn of letters that matplotlib's own font lacks: a browser has them."""
     matplotlib = need("matplotlib", extra="report")
     with matplotlib.rc_context(RULES), warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph .* missing from")

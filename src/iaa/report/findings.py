@@ -1,4 +1,4 @@
-"""All that was found about one run: what sections are drawn from. Whatever is missing has a reason."""
+"""Everything collected about one run, from which the sections are drawn; what is missing has a reason."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,11 +8,11 @@ from iaa.analysis.correlation import Correlation
 from iaa.analysis.cost import Cost
 from iaa.analysis.covariance_spread import Variety, Weights
 from iaa.analysis.decoder import Decoded
-from iaa.analysis.example_queries import Answers
+from iaa.analysis.example_queries import Retrieved
 from iaa.analysis.mining import Mining
 from iaa.analysis.pair_similarity import Similarity
 from iaa.analysis.projection import Projection
-from iaa.analysis.synthetics import Surroundings
+from iaa.analysis.synthetics import SyntheticNeighbors
 from iaa.report.run_files import RunSummary
 from iaa.report.thumbnails import Thumbnails
 from iaa.retrieval.embeddings import Embeddings
@@ -21,38 +21,43 @@ from iaa.retrieval.significance import Difference
 
 @dataclass(frozen=True)
 class Scores:
-    """One test part: how many asked whom, and every metric with its intervals."""
+    """One test part: the numbers of queries, classes and gallery rows, and every metric with intervals."""
 
     queries: int
     classes: int
     gallery: int | None
-    """None where each is held against all others."""
+    """None if each query is compared with all others."""
     without_positive: int
     metrics: dict[str, dict[str, Any]]
     """Value and 95 % intervals over queries and over classes, as ``Evaluation.summary`` gives them."""
 
+    @property
+    def values(self) -> dict[str, float]:
+        """Percent by metric, without the intervals."""
+        return {metric: score["value"] for metric, score in self.metrics.items()}
+
 
 @dataclass
 class Findings:
-    """Filled analysis by analysis; None is what could not be had."""
+    """Filled analysis by analysis; None where an analysis was not possible."""
 
     run: RunSummary
     data: Embeddings
-    """Of the first test part: scores, queries and pairs are of these."""
+    """The first test part: scores, queries and pairs are of these."""
     images: Thumbnails
     classes: Embeddings
-    """What class statistics are taken from: those of training, where they can be had."""
+    """What class statistics are estimated from: the training classes, where they can be embedded."""
     split: str = "test"
-    """Whose classes these are: train, val, test or all."""
+    """Which classes these are: train, val, test or all."""
     scores: dict[str, Scores] = field(default_factory=dict)
     """By test part."""
     against_first: dict[str, dict[str, Difference]] = field(default_factory=dict)
-    """By test part and metric: this run less the first one, over the same queries."""
-    typical: Answers | None = None
-    worst: Answers | None = None
-    """Of the same queries in every run that has them."""
+    """By test part and metric: this run minus the first one, over the same queries."""
+    typical: Retrieved | None = None
+    worst: Retrieved | None = None
+    """The same queries in every run that has them."""
     class_scores: dict[str, dict[int, float]] = field(default_factory=dict)
-    """By metric and label, in percent; of the classes that are described."""
+    """By metric and label, in percent, of the classes that are described."""
     correlation: Correlation | None = None
     variety: Variety | None = None
     weights: Weights | None = None
@@ -60,20 +65,18 @@ class Findings:
     mining: Mining | None = None
     atlas: Atlas | None = None
     projection: Projection | None = None
-    around: Surroundings | None = None
+    around: SyntheticNeighbors | None = None
     decoded: Decoded | None = None
     cost: Cost | None = None
     missing: dict[str, str] = field(default_factory=dict)
-    """By section, why it is not there."""
+    """By section, why it is missing."""
 
     @property
     def name(self) -> str:
-        """Of the run."""
+        """The name of the run."""
         return self.run.name
 
     def class_name(self, label: int) -> str:
-        """Of a label; its number where it has no name."""
-        for names in (self.classes.class_names, self.data.class_names):
-            if names and label in names:
-                return names[label]
-        return str(label)
+        """The name of a class; its number if it has no name."""
+        described = label in (self.classes.class_names or {})
+        return (self.classes if described else self.data).class_name(label)

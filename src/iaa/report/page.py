@@ -1,17 +1,18 @@
-"""One self-contained page: findings to sections, sections to HTML; no network, nothing unescaped."""
+"""One self-contained HTML page from findings: no requests to the network, everything escaped."""
 
 import base64
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import resources
 from itertools import count
 from typing import Any
 
+from iaa.analysis.regression import best_untrained, lowered, regression_note, untrained_rows
 from iaa.errors import need
 from iaa.report import sections
-from iaa.report.blocks import Page
-from iaa.report.figure_style import Drawing
+from iaa.report.blocks import Headline, Page
+from iaa.report.figure_style import Figure
 from iaa.report.findings import Findings
 
 SECTIONS = (
@@ -23,30 +24,31 @@ SECTIONS = (
     sections.synthetics,
     sections.atlas,
     sections.cost,
-    sections.ran,
+    sections.configuration,
 )
 
 
 def compose(
-    every: Sequence[Findings], *, made: str, tick: Callable[[float], None] = lambda done: None
+    all_findings: Sequence[Findings], *, made: str, tick: Callable[[float], None] = lambda done: None
 ) -> Page:
-    """The page of some runs, side by side."""
-    found = []
-    for place, section in enumerate(SECTIONS, 1):
-        found.append(section(every))
-        tick(place / len(SECTIONS))
+    """The page of one or more runs."""
+    composed = []
+    for number, section in enumerate(SECTIONS, 1):
+        composed.append(section(all_findings))
+        tick(number / len(SECTIONS))
     left_out = dict.fromkeys(
-        (what, f"{one.name}: {why}" if len(every) > 1 else why)
-        for one in every
-        for what, why in one.missing.items()
+        (what, f"{findings.name}: {reason}" if len(all_findings) > 1 else reason)
+        for findings in all_findings
+        for what, reason in findings.missing.items()
     )
     return Page(
-        title=_title(every),
-        over="Report of a run" if len(every) == 1 else f"Report of {len(every)} runs",
-        subtitle=_subtitle(every),
-        headline=tuple(_headline(every)),
-        runs=tuple(one.name for one in every),
-        sections=[section for section in found if section is not None],
+        title=_title(all_findings),
+        kicker="Report of a run" if len(all_findings) == 1 else f"Report of {len(all_findings)} runs",
+        subtitle=_subtitle(all_findings),
+        headline=tuple(_headline(all_findings)),
+        warnings=tuple(_warnings(all_findings)),
+        runs=tuple(findings.name for findings in all_findings),
+        sections=[section for section in composed if section is not None],
         left_out=tuple(left_out),
         made=made,
     )
@@ -59,14 +61,15 @@ def render(page: Page) -> str:
     folder = resources.files("iaa.report") / "templates"
     numbers = count(1)
 
-    def inline(drawing: Drawing) -> str:
-        svg: str = markup(drawing.svg(next(numbers)))
+    def inline(figure: Figure) -> str:
+        svg: str = markup(figure.svg(next(numbers)))
         return svg
 
-    def code(words: str) -> str:
-        parts = [markup.escape(part) for part in words.split("`")]
+    def code(text: str) -> str:
+        parts = [markup.escape(part) for part in text.split("`")]
         marked: str = markup("").join(
-            markup("<code>{}</code>").format(part) if at % 2 else part for at, part in enumerate(parts)
+            markup("<code>{}</code>").format(part) if number % 2 else part
+            for number, part in enumerate(parts)
         )
         return marked
 
@@ -82,63 +85,79 @@ def render(page: Page) -> str:
     environment.globals["inline"] = inline
     script = (folder / "atlas.js").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    text: str = environment.get_template("page.html").render(
+    html: str = environment.get_template("page.html").render(
         page=page,
         style=markup((folder / "style.css").read_text("utf-8")),
         script=markup(script),
         script_hash=f"'sha256-{digest}'",
     )
-    return text
+    return html
 
 
-def _title(every: Sequence[Findings]) -> str:
-    titles = list(dict.fromkeys(_recipe(one) for one in every))
+def _title(all_findings: Sequence[Findings]) -> str:
+    titles = list(dict.fromkeys(_recipe(findings) for findings in all_findings))
     return titles[0] if len(titles) == 1 else " and ".join(titles) if len(titles) == 2 else "Runs compared"
 
 
-def _recipe(one: Findings) -> str:
-    config = one.run.config
+def _recipe(findings: Findings) -> str:
+    config = findings.run.config
     if config is None:
-        return one.name
+        return findings.name
     data = re.sub(r".*/|\.\w+$", "", config.data.rstrip("/"))
     loss = config.loss.replace("_", "-")
     return f"{data}: {loss}{' with IAA' if config.augment.copies else ' alone'}"
 
 
-def _subtitle(every: Sequence[Findings]) -> str:
-    scores = next(iter(every[0].scores.values()), None)
+def _subtitle(all_findings: Sequence[Findings]) -> str:
+    first = all_findings[0]
+    scores = next(iter(first.scores.values()), None)
     if scores is None:
         return ""
-    if len({_asked(one) for one in every}) > 1:
-        return "These runs were asked different things: their numbers cannot be held against each other."
-    trained = (every[0].run.metrics or {}).get("train")
-    learned = f"Trained on {trained['classes']:,} classes, " if trained else ""
-    other = " other" if trained and not trained.get("tested_as_well") else ""
-    asked = f"asked {scores.queries:,} times about {scores.classes:,}{other} classes"
-    words = f"{learned}{asked}: how often is the nearest of the same class?"
-    return words if learned else words[0].upper() + words[1:]
+    if len({_test_sizes(findings) for findings in all_findings}) > 1:
+        return "These runs were tested on different data: their scores cannot be compared."
+    train = (first.run.metrics or {}).get("train")
+    learned = f"Trained on {train['classes']:,} classes, tested" if train else "Tested"
+    other = " other" if train and not train.get("tested_as_well") else ""
+    queries = f"with {scores.queries:,} queries of {scores.classes:,}{other} classes"
+    return f"{learned} {queries}: how often is the nearest image of the same class?"
 
 
-def _asked(one: Findings) -> tuple[tuple[str, int, int], ...]:
-    return tuple((part, scores.queries, scores.classes) for part, scores in one.scores.items())
+def _test_sizes(findings: Findings) -> tuple[tuple[str, int, int], ...]:
+    return tuple((part, scores.queries, scores.classes) for part, scores in findings.scores.items())
 
 
-def _headline(every: Sequence[Findings]) -> list[tuple[str, str, str]]:
-    """Large numbers: two metrics of one run, or one metric of every run."""
-    part = next(iter(every[0].scores), "test")
-    metrics = ("R@1", "MAP@R") if len(every) == 1 else ("R@1",)
-    rows = []
-    for one in every[:4]:
-        for metric in metrics:
-            found = one.scores[part].metrics.get(metric) if part in one.scores else None
-            if found:
-                low, high = found["over_classes"]
-                label = metric if len(every) == 1 else f"{one.name}, {metric}"
-                rows.append((label, f"{found['value']:.1f} %", f"95 %: {low:.1f} – {high:.1f}"))
-    table = (every[0].run.metrics or {}).get("table", {})
-    others = {name: tests for name, tests in table.items() if not name.startswith("trained")}
-    before = [(name, tests[part]["R@1"]) for name, tests in others.items() if "R@1" in tests.get(part, {})]
-    if len(every) == 1 and before:
-        name, value = max(before, key=lambda pair: pair[1])
-        rows.append((f"R@1 of {name}", f"{value:.1f} %", "before any training"))
-    return rows
+def _untrained(findings: Findings, part: str) -> dict[str, Mapping[str, float]]:
+    return untrained_rows((findings.run.metrics or {}).get("table", {}), part)
+
+
+def _warnings(all_findings: Sequence[Findings]) -> Iterator[str]:
+    """A sentence for every run and test part whose scores training lowered."""
+    for findings in all_findings:
+        for part, scores in findings.scores.items():
+            if findings.run.metrics:
+                name = "Training" if len(all_findings) == 1 else findings.name
+                note = regression_note(scores.values, _untrained(findings, part), name=name)
+                if note:
+                    yield note if len(findings.scores) == 1 else f"{part}: {note}"
+
+
+def _headline(all_findings: Sequence[Findings]) -> Iterator[Headline]:
+    """Two metrics of one run, or one metric of every run; and the best score before training."""
+    alone = len(all_findings) == 1
+    part = next(iter(all_findings[0].scores), "test")
+    for findings in all_findings[:4]:
+        untrained = _untrained(findings, part)
+        reference = untrained.get(best_untrained(untrained) or "", {})
+        for metric in ("R@1", "MAP@R") if alone else ("R@1",):
+            score = findings.scores[part].metrics.get(metric) if part in findings.scores else None
+            if score:
+                low, high = score["over_classes"]
+                label = metric if alone else f"{findings.name}, {metric}"
+                worse = bool(lowered({metric: score["value"]}, reference))
+                yield Headline(label, f"{score['value']:.1f} %", f"95 %: {low:.1f} – {high:.1f}", worse)
+    before = {
+        name: scores["R@1"] for name, scores in _untrained(all_findings[0], part).items() if "R@1" in scores
+    }
+    if alone and before:
+        name = max(before, key=before.__getitem__)
+        yield Headline(f"R@1 of {name}", f"{before[name]:.1f} %", "before any training")

@@ -1,104 +1,103 @@
-"""Strips of images: queries and their answers (Fig. 13), synthetics beside real and decoded images."""
+"""Strips of images: queries and retrieved images (Fig. 13), synthetics as images (Fig. 15)."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from iaa.analysis.example_queries import Answers
+from iaa.analysis.example_queries import Retrieved
 from iaa.errors import need
 from iaa.report.blocks import Strip, Strips, Tile
 from iaa.report.findings import Findings
 from iaa.report.thumbnails import data_uri, from_tensor
+from iaa.retrieval.embeddings import Embeddings
 
 FRAMES = {"query": "#1f6cb5", "right": "#0b7268", "wrong": "#b3400f", "": "#dcd8d0"}
 
 
-def answers(every: Sequence[Findings], which: str, *, title: str, words: str) -> Strips:
-    """Queries, and below each other what every run that was asked the same answers."""
-    found = [(one, some) for one in every if (some := _asked(one, which)) is not None]
-    first, asked = found[0]
+def query_strips(all_findings: Sequence[Findings], which: str, title: str, caption: str) -> Strips:
+    """Queries (``typical`` or ``worst``) and the images that every run retrieves for them."""
+    retrieved = [(findings, getattr(findings, which)) for findings in all_findings]
+    retrieved = [(findings, result) for findings, result in retrieved if result is not None]
+    first, queries = retrieved[0]
     strips = []
-    for place, row in enumerate(asked.query.tolist()):
-        name = first.class_name(int(first.data.labels[row]))
-        query = Tile(first.images.uri(first.data.ids[row]), name, "query")
-        rows = [(one.name if len(found) > 1 else "", _answers(one, some, place)) for one, some in found]
+    for position, row in enumerate(queries.query.tolist()):
+        query = _tile(first, first.data, row, "query")
+        rows = [
+            (findings.name if len(retrieved) > 1 else "", _retrieved(findings, result, position))
+            for findings, result in retrieved
+        ]
         strips.append(Strip(query, tuple(rows)))
-    return Strips(title, words, tuple(strips))
+    return Strips(title, caption, tuple(strips))
 
 
-def _asked(one: Findings, which: str) -> Answers | None:
-    return one.worst if which == "worst" else one.typical
+def _retrieved(findings: Findings, result: Retrieved, position: int) -> tuple[Tile, ...]:
+    columns = (part[position].tolist() for part in (result.nearest, result.similarity, result.right))
+    return _neighbour_tiles(findings, findings.data, *columns)
 
 
-def _answers(one: Findings, found: Answers, place: int) -> tuple[Tile, ...]:
-    near, values, right = (part[place].tolist() for part in (found.nearest, found.similarity, found.right))
+def _neighbour_tiles(
+    findings: Findings,
+    data: Embeddings,
+    rows: Sequence[int],
+    similarities: Sequence[float],
+    right: Sequence[bool],
+) -> tuple[Tile, ...]:
+    """Neighbours with their similarity, framed by whether they are of the right class."""
     return tuple(
-        Tile(
-            one.images.uri(one.data.ids[row]),
-            one.class_name(int(one.data.labels[row])),
-            "right" if good else "wrong",
-            f"{value:.2f}",
-        )
-        for row, value, good in zip(near, values, right, strict=True)
+        _tile(findings, data, row, "right" if same else "wrong", f"{similarity:.2f}")
+        for row, similarity, same in zip(rows, similarities, right, strict=True)
     )
 
 
-def real_neighbours(one: Findings, *, shown: int = 6) -> Strips | None:
-    """Around samples: the real images nearest to each synthetic, none of them the sample itself."""
-    around = one.around
+def _tile(findings: Findings, data: Embeddings, row: int, frame: str, note: str = "") -> Tile:
+    name = findings.class_name(int(data.labels[row]))
+    return Tile(findings.images.uri(data.ids[row]), name, frame, note)
+
+
+def neighbour_strips(findings: Findings, *, shown: int = 6) -> Strips | None:
+    """Samples, and the real image nearest to each of their synthetics, the sample itself left out."""
+    around = findings.around
     if around is None:
         return None
     strips = []
-    for place, row in enumerate(around.rows[:shown].tolist()):
-        sample = Tile(
-            one.images.uri(one.classes.ids[row]), one.class_name(int(one.classes.labels[row])), "query"
+    for position, row in enumerate(around.rows[:shown].tolist()):
+        sample = _tile(findings, findings.classes, row, "query")
+        columns = (
+            part[position, :, 0].tolist() for part in (around.nearest, around.similarity, around.right)
         )
-        tiles = [
-            Tile(
-                one.images.uri(one.classes.ids[near]),
-                one.class_name(int(one.classes.labels[near])),
-                "right" if good else "wrong",
-                f"{value:.2f}",
-            )
-            for near, value, good in zip(
-                around.nearest[place, :, 0].tolist(),
-                around.similarity[place, :, 0].tolist(),
-                around.right[place, :, 0].tolist(),
-                strict=True,
-            )
-        ]
-        strips.append(Strip(sample, (("", tuple(tiles)),)))
+        strips.append(Strip(sample, (("", _neighbour_tiles(findings, findings.classes, *columns)),)))
     synthetic, real = around.agreement()
-    words = (
+    caption = (
         f"Left a sample, right the real image nearest to each of {around.z.shape[1]} synthetics drawn "
         f"around it, the sample itself left out. Around {len(around.rows):,} samples, "
         f"{100 * synthetic:.0f} % of the synthetics have an image of their own class nearest; of the "
         f"samples themselves, {100 * real:.0f} % do."
     )
-    return Strips("Nearest real images", words, tuple(strips))
+    return Strips("Nearest real images", caption, tuple(strips))
 
 
-def decoded(one: Findings) -> Strips | None:
-    """Fig. 15: an image, its reconstruction, and synthetics, all by the decoder."""
-    found = one.decoded
-    if found is None:
+def decoded_strips(findings: Findings) -> Strips | None:
+    """An image, its reconstruction, and synthetics, all by the decoder (Fig. 15)."""
+    decoded = findings.decoded
+    if decoded is None:
         return None
     strips = []
-    for place, name in enumerate(found.names):
-        own = Tile(_uri(found.reconstructions[place]), "rebuilt", "")
-        others = [Tile(_uri(pixels), f"drawn {n}", "") for n, pixels in enumerate(found.synthetics[place], 1)]
-        strips.append(Strip(Tile(_uri(found.images[place]), name, "query"), (("", (own, *others)),)))
-    words = (
+    for position, name in enumerate(decoded.names):
+        own = Tile(_uri(decoded.reconstructions[position]), "reconstruction")
+        synthetics = enumerate(decoded.synthetics[position], 1)
+        others = [Tile(_uri(pixels), f"synthetic {number}") for number, pixels in synthetics]
+        strips.append(Strip(Tile(_uri(decoded.images[position]), name, "query"), (("", (own, *others)),)))
+    caption = (
         "Left an image the decoder has not seen, then its reconstruction, then synthetics drawn around its "
-        f"embedding. The decoder learned from {found.seen:,} images in {found.epochs} epochs and explains "
-        f"{100 * found.explained:.0f} % of the variance of {found.held_out:,} held-out images: what it "
-        "blurs, the embedding leaves open or the decoder has not learned."
+        f"embedding. The decoder was trained on {decoded.seen:,} images for {decoded.epochs} epochs and "
+        f"explains {100 * decoded.explained:.0f} % of the variance of {decoded.held_out:,} held-out images: "
+        "what is blurred is not in the embedding, or the decoder has not learned it."
     )
-    return Strips("Decoded to pixels", words, tuple(strips))
+    return Strips("Decoded to pixels", caption, tuple(strips))
 
 
-def sheet(strips: Strips, path: str | Path, *, side: int = 112) -> Path:
-    """The same as an image file: a row for each answer row, framed, on white."""
+def contact_sheet(strips: Strips, path: str | Path, *, side: int = 112) -> Path:
+    """Strips as an image file: a line for each row, framed, on white."""
     pil: Any = need("PIL.Image", extra="images")
     lines = [[strip.query, *tiles] for strip in strips.strips for _, tiles in strip.rows]
     gap, frame = 8, 4

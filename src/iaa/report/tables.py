@@ -1,97 +1,116 @@
-"""Tables of a page: scores with intervals and the paper's numbers, and what was run."""
+"""Tables of a page: scores with intervals and the paper's numbers, and the configuration."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
+from iaa.analysis.regression import best_untrained, lowered, untrained_rows
 from iaa.config import Config
-from iaa.presets import paper_row
+from iaa.presets import flat_fields, paper_row
 from iaa.report.blocks import Cell, Facts, Table
 from iaa.report.findings import Findings, Scores
+from iaa.retrieval.significance import Difference
 
 
-def score_tables(every: Sequence[Findings]) -> list[Table]:
-    """A table for every test part: before training, after it, differences, and what the paper says."""
-    parts = dict.fromkeys(part for one in every for part in one.scores)
-    return [_score_table(every, part, several=len(parts) > 1) for part in parts]
+def score_tables(all_findings: Sequence[Findings]) -> list[Table]:
+    """A table for every test part: before training, after it, differences, and the paper's numbers."""
+    parts = dict.fromkeys(part for findings in all_findings for part in findings.scores)
+    return [_score_table(all_findings, part, several=len(parts) > 1) for part in parts]
 
 
-def _score_table(every: Sequence[Findings], part: str, *, several: bool) -> Table:
-    here = [one for one in every if part in one.scores]
-    metrics = list(dict.fromkeys(metric for one in here for metric in one.scores[part].metrics))
-    rows = _before(here, part, metrics)
-    for one in here:
-        found = one.scores[part].metrics
-        cells = [_interval(found[metric]) if metric in found else Cell("") for metric in metrics]
-        rows.append((_name(one, alone=len(every) == 1), *cells))
-        if one.against_first.get(part):
-            gain = one.against_first[part]
-            words = Cell("difference", below=f"to {every[0].name}")
-            rows.append((words, *(_gain(gain[m]) if m in gain else Cell("") for m in metrics)))
-    told, departing = _paper(here, part, metrics)
-    unseen = all(one.run.metrics and not one.run.metrics["train"].get("tested_as_well") for one in here)
+def _score_table(all_findings: Sequence[Findings], part: str, *, several: bool) -> Table:
+    tested = [findings for findings in all_findings if part in findings.scores]
+    metrics = list(dict.fromkeys(metric for findings in tested for metric in findings.scores[part].metrics))
+    rows = _untrained(tested, part, metrics)
+    for findings in tested:
+        rows.append((_name(findings, alone=len(all_findings) == 1), *_scores(findings, part, metrics)))
+        gains = findings.against_first.get(part)
+        if gains:
+            name = Cell("difference", detail=f"to {all_findings[0].name}")
+            rows.append((name, *(_gain(gains[m]) if m in gains else Cell("") for m in metrics)))
+    paper, departures = _paper(tested, part, metrics)
+    unseen = all(
+        findings.run.metrics and not findings.run.metrics["train"].get("tested_as_well")
+        for findings in tested
+    )
     classes = "classes not seen in training" if unseen else "the test classes"
     title = f"Scores on {part if several else classes}"
-    settings = {one.name: _setting(one.scores[part]) for one in here}
+    settings = {findings.name: _setting(findings.scores[part]) for findings in tested}
     differ = len(set(settings.values())) > 1
-    asked = [f"{name}: {words}" for name, words in settings.items()] if differ else [*settings.values()][:1]
-    notes = [*asked, *_how(every, here), *departing]
-    return Table(f"{title}, percent", ("", *metrics), (*rows, *told), tuple(notes))
+    setting = [f"{name}: {text}" for name, text in settings.items()] if differ else [*settings.values()][:1]
+    notes = [*setting, *_how_to_read(all_findings, tested), *departures]
+    return Table(f"{title}, percent", ("", *metrics), (*rows, *paper), tuple(notes))
 
 
-def _before(here: Sequence[Findings], part: str, metrics: Sequence[str]) -> list[tuple[Cell, ...]]:
-    """What needed no training, once; runs on the same data share it."""
+def _scores(findings: Findings, part: str, metrics: Sequence[str]) -> list[Cell]:
+    """A run's scores with intervals; those that training lowered are marked."""
+    scores = findings.scores[part]
+    rows = untrained_rows((findings.run.metrics or {}).get("table", {}), part)
+    reference = rows.get(best_untrained(rows) or "", {})
+    cells = []
+    for metric in metrics:
+        score = scores.metrics.get(metric)
+        if score is None:
+            cells.append(Cell(""))
+            continue
+        low, high = score["over_classes"]
+        worse = bool(lowered({metric: score["value"]}, reference))
+        cells.append(Cell(f"{score['value']:.1f}", f"{low:.1f} – {high:.1f}", strong=True, worse=worse))
+    return cells
+
+
+def _untrained(tested: Sequence[Findings], part: str, metrics: Sequence[str]) -> list[tuple[Cell, ...]]:
+    """The other rows of the runs' own tables, once; runs on the same data share those before training."""
     rows: dict[tuple[str, ...], tuple[Cell, ...]] = {}
-    differ = len({_setting(one.scores[part]) for one in here}) > 1
-    for one in here:
-        for name, tests in (one.run.metrics or {}).get("table", {}).items():
-            if name == "trained" or part not in tests:
+    differ = len({_setting(findings.scores[part]) for findings in tested}) > 1
+    for findings in tested:
+        for row, tests in (findings.run.metrics or {}).get("table", {}).items():
+            if row == "trained" or part not in tests:
                 continue
-            words = f"{one.name}, last epoch" if name == "trained, last epoch" and len(here) > 1 else name
-            words = f"{words}, {one.name}" if differ and not name.startswith("trained") else words
+            last_epoch = row == "trained, last epoch" and len(tested) > 1
+            name = f"{findings.name}, last epoch" if last_epoch else row
+            name = f"{name}, {findings.name}" if differ and not row.startswith("trained") else name
             cells = [f"{tests[part][m]:.1f}" if m in tests[part] else "" for m in metrics]
-            rows.setdefault((words, *cells), (Cell(words), *map(Cell, cells)))
+            rows.setdefault((name, *cells), (Cell(name), *map(Cell, cells)))
     return list(rows.values())
 
 
-def _paper(here: Sequence[Findings], part: str, metrics: Sequence[str]) -> tuple[list[Any], list[str]]:
+def _paper(tested: Sequence[Findings], part: str, metrics: Sequence[str]) -> tuple[list[Any], list[str]]:
     rows, notes = {}, {}
-    for one in here:
-        expected = paper_row(one.run.config) if one.run.config else None
-        if expected and part in expected.numbers:
+    for findings in tested:
+        config = findings.run.config
+        expected = paper_row(config) if config else None
+        if config and expected and part in expected.numbers:
             numbers = expected.numbers[part]
             cells = [Cell(f"{numbers[m]:.1f}" if m in numbers else "") for m in metrics]
-            with_iaa = "with IAA" if one.run.config and one.run.config.augment.copies else "baseline"
-            words = Cell(f"paper, {with_iaa}", below=", ".join(expected.tables))
-            rows[expected.preset, with_iaa] = (words, *cells)
+            arm = "with IAA" if config.augment.copies else "baseline"
+            name = Cell(f"paper, {arm}", detail=", ".join(expected.tables))
+            rows[expected.preset, arm] = (name, *cells)
             if expected.departures:
-                notes[one.name] = (
-                    f"{one.name} departs from the paper's recipe: {', '.join(expected.departures)}."
-                )
+                departures = ", ".join(expected.departures)
+                notes[findings.name] = f"{findings.name} departs from the paper's recipe: {departures}."
     return list(rows.values()), list(notes.values())
 
 
-def _name(one: Findings, *, alone: bool) -> Cell:
-    return Cell("trained" if alone and one.run.metrics else one.name, below=_epoch(one), strong=True)
+def _name(findings: Findings, *, alone: bool) -> Cell:
+    name = "trained" if alone and findings.run.metrics else findings.name
+    return Cell(name, detail=_epoch(findings), strong=True)
 
 
-def _epoch(one: Findings) -> str:
-    metrics = one.run.metrics
+def _epoch(findings: Findings) -> str:
+    metrics = findings.run.metrics
     if metrics is None:
         return ""
     chosen = "best on held-out classes" if metrics.get("select") == "best" else "the last"
     return f"epoch {metrics['epoch'] + 1}, {chosen}"
 
 
-def _interval(found: dict[str, Any]) -> Cell:
-    low, high = found["over_classes"]
-    return Cell(f"{found['value']:.1f}", below=f"{low:.1f} – {high:.1f}", strong=True)
-
-
-def _gain(found: Any) -> Cell:
-    p = "p < 0.001" if found.p_classes < 0.001 else f"p = {found.p_classes:.3f}"
-    clear = found.low > 0 or found.high < 0
-    return Cell(_signed(found.mean), f"{_signed(found.low)} to {_signed(found.high)}\n{p}", strong=clear)
+def _gain(difference: Difference) -> Cell:
+    p = "p < 0.001" if difference.p_classes < 0.001 else f"p = {difference.p_classes:.3f}"
+    clear = difference.low > 0 or difference.high < 0
+    interval = f"{_signed(difference.low)} to {_signed(difference.high)}"
+    return Cell(
+        _signed(difference.mean), f"{interval}\n{p}", strong=clear, worse=clear and difference.mean < 0
+    )
 
 
 def _signed(value: float) -> str:
@@ -100,51 +119,50 @@ def _signed(value: float) -> str:
 
 def _setting(scores: Scores) -> str:
     gallery = "each against all others" if scores.gallery is None else f"against {scores.gallery:,} others"
-    words = f"{scores.queries:,} queries of {scores.classes:,} classes, {gallery}."
+    text = f"{scores.queries:,} queries of {scores.classes:,} classes, {gallery}."
     if scores.without_positive:
-        words += f" {scores.without_positive:,} queries have no match at all and are left out."
-    return words
+        text += f" {scores.without_positive:,} queries have no match and are left out."
+    return text
 
 
-def _how(every: Sequence[Findings], here: Sequence[Findings]) -> list[str]:
+def _how_to_read(all_findings: Sequence[Findings], tested: Sequence[Findings]) -> list[str]:
     notes = [
-        "Small numbers are 95 % intervals by bootstrap over classes: how far the score might be off for "
-        "other classes of this kind, with the same weights."
+        "Small numbers are 95 % intervals by bootstrap over classes: how much the score would vary with "
+        "other classes of this kind and the same weights."
     ]
-    if any(one.against_first for one in here):
+    if any(findings.against_first for findings in tested):
         notes.append(
-            "Differences are paired, query by query; p by flipping the signs of whole classes. They hold for "
-            "these weights: another seed gives others."
+            "Differences are paired, query by query; p-values by flipping the signs of whole classes. They "
+            "hold for these weights: another seed gives other weights."
         )
-    seeds = {one.run.config.seed for one in every if one.run.config}
+    seeds = {findings.run.config.seed for findings in all_findings if findings.run.config}
     if seeds:
         count = "One seed" if len(seeds) == 1 else f"{len(seeds)} seeds, each run by itself"
         notes.append(f"{count}. `iaa compare` trains several and tests the difference between two recipes.")
     return notes
 
 
-def what_was_run(one: Findings) -> Facts:
+def run_facts(findings: Findings) -> Facts:
     """The run in a few lines; every field of its configuration folded away."""
-    run = one.run
-    rows: list[tuple[str, str]] = []
+    run = findings.run
     if run.config is None:
-        meta = {key: value for key, value in one.data.meta.items() if isinstance(value, str | int | float)}
-        rows = [("file", str(run.path)), *((key, str(value)) for key, value in meta.items())]
-        return Facts(one.name, tuple(rows))
-    rows += _recipe(run.config)
+        meta = findings.data.meta.items()
+        shown = [(key, str(value)) for key, value in meta if isinstance(value, str | int | float)]
+        return Facts(findings.name, (("file", str(run.path)), *shown))
+    rows = _recipe(run.config)
     if run.metrics:
-        trained = run.metrics["train"]
-        rows.append(("trained on", f"{trained['samples']:,} samples of {trained['classes']:,} classes"))
+        train = run.metrics["train"]
+        rows.append(("trained on", f"{train['samples']:,} samples of {train['classes']:,} classes"))
         rows.append(("training took", _duration(run.metrics["training_seconds"])))
     if run.surroundings:
-        around = run.surroundings
-        machine = around["machine"]
+        machine = run.surroundings["machine"]
         rows.append(("machine", f"{machine['system']}, {machine['cores']} cores"))
-        versions = [f"{name} {number}" for name, number in around["versions"].items() if number]
+        versions = [f"{name} {number}" for name, number in run.surroundings["versions"].items() if number]
         rows.append(("versions", ", ".join(versions)))
-        rows.append(("started", f"{around['started']}, commit {around['commit'] or 'unknown'}"))
-    fields = [(name, str(value)) for name, value in flat(asdict(run.config)).items()]
-    return Facts(one.name, tuple(rows), tuple(fields))
+        commit = run.surroundings["commit"] or "unknown"
+        rows.append(("started", f"{run.surroundings['started']}, commit {commit}"))
+    fields = [(name, str(value)) for name, value in flat_fields(run.config).items()]
+    return Facts(findings.name, tuple(rows), tuple(fields))
 
 
 def _recipe(config: Config) -> list[tuple[str, str]]:
@@ -171,12 +189,3 @@ def _duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} seconds"
     return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
-
-
-def flat(fields: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested fields as ``group.field``."""
-    found: dict[str, Any] = {}
-    for name, value in fields.items():
-        nested = isinstance(value, dict) and value
-        found |= flat(value, f"{prefix}{name}.") if nested else {f"{prefix}{name}": value}
-    return found

@@ -1,4 +1,4 @@
-"""Images of a page: found by the ids of an embeddings file, and embedded small."""
+"""Small images for a page, looked up by the ids of an embeddings file."""
 
 import base64
 import io
@@ -24,28 +24,28 @@ SIDE = 128
 
 
 class Thumbnails:
-    """Finds images by id: as paths, or below one of some folders; each is read once."""
+    """Looks up images by id: as paths, or below some folders; each is read once."""
 
     def __init__(self, folders: Iterable[Path] = ()) -> None:
         self.folders = list(folders)
         self._uris: dict[tuple[str, int], str | None] = {}
 
     def path(self, id: str) -> Path | None:
-        """The file of an id, if there is one."""
+        """The file of an id, if it exists."""
         ref = parse_ref(id)
         if not isinstance(ref, ImageRef):
             return None
         name = Path(ref.path)
         ends = [Path(*name.parts[cut:]) for cut in range(name.is_absolute(), max(1, len(name.parts) - 1))]
         below = [folder / end for end in ends for folder in self.folders]  # data may have moved
-        whole = len(self.folders)  # the id as it is, below the folders
+        whole = len(self.folders)  # the first ones: the full id below each folder
         for file in (name, *below) if name.is_absolute() else (*below[:whole], name, *below[whole:]):
-            if file.suffix and os.path.isfile(file):  # an id may be any text, too long for a path even
+            if file.suffix and os.path.isfile(file):  # an id may be any text, even too long for a path
                 return file
         return None
 
     def square(self, id: str, side: int = SIDE) -> "Image | None":
-        """The middle of an image, cut square and not enlarged; None if it is not there or broken."""
+        """The central square of an image, not enlarged; None if it is missing or broken."""
         operations: Any = need("PIL.ImageOps", extra="images")
         file, ref = self.path(id), parse_ref(id)
         if file is None or not isinstance(ref, ImageRef):
@@ -61,16 +61,16 @@ class Thumbnails:
     def uri(self, id: str, side: int = SIDE) -> str | None:
         """An image as a data URI."""
         if (id, side) not in self._uris:
-            found = self.square(id, side)
-            self._uris[id, side] = None if found is None else data_uri(found)
+            image = self.square(id, side)
+            self._uris[id, side] = None if image is None else data_uri(image)
         return self._uris[id, side]
 
     def pixels(self, id: str, side: int) -> UInt8[Tensor, "3 {side} {side}"] | None:
-        """An image as numbers, brought to ``side`` pixels."""
-        found = self.square(id, 2 * side)
-        if found is None:
+        """An image as a tensor, resized to ``side`` pixels."""
+        image = self.square(id, 2 * side)
+        if image is None:
             return None
-        return torch.from_numpy(np.array(found.resize((side, side)))).permute(2, 0, 1)
+        return torch.from_numpy(np.array(image.resize((side, side)))).permute(2, 0, 1)
 
 
 def data_uri(image: "Image", *, quality: int = 80) -> str:
@@ -83,24 +83,24 @@ def data_uri(image: "Image", *, quality: int = 80) -> str:
 
 
 def from_tensor(pixels: UInt8[Tensor, "3 h w"]) -> "Image":
-    """An image from numbers."""
+    """An image from a tensor."""
     pil: Any = need("PIL.Image", extra="images")
     made: Image = pil.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
     return made
 
 
 def sprite(images: Thumbnails, ids: Sequence[str], *, side: int = 40) -> tuple[str, int] | None:
-    """Many small images as one, and how many stand in a row; None if there are none at all.
+    """Many small images in one, and the number of columns; None if no image can be read.
 
-    What is not there stays blank: place ``i`` is row ``i // columns``, column ``i % columns``.
+    Image ``i`` is in row ``i // columns`` and column ``i % columns``; missing images stay blank.
     """
     pil: Any = need("PIL.Image", extra="images")
     columns = max(1, min(64, len(ids)))
     sheet = pil.new("RGB", (columns * side, -(-len(ids) // columns) * side), "white")
-    some = False
-    for place, id in enumerate(ids):
-        found = images.square(id, 2 * side)
-        if found is not None:
-            some = True
-            sheet.paste(found.resize((side, side)), (place % columns * side, place // columns * side))
-    return (data_uri(sheet, quality=70), columns) if some else None
+    drawn = 0
+    for number, id in enumerate(ids):
+        image = images.square(id, 2 * side)
+        if image is not None:
+            drawn += 1
+            sheet.paste(image.resize((side, side)), (number % columns * side, number // columns * side))
+    return (data_uri(sheet, quality=70), columns) if drawn else None

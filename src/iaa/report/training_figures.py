@@ -1,83 +1,86 @@
-"""Figures of a training and of its scores: curves, t-SNE, mining, cost, ablations."""
+"""Figures of training and its scores: curves, t-SNE, mining, cost, ablations."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iaa.analysis.ablation import Ablation
 from iaa.analysis.cost import Cost
+from iaa.analysis.experiments import Experiment
 from iaa.analysis.mining import Mining
 from iaa.analysis.projection import Projection
-from iaa.report.figure_style import CLASSES, MUTED, SERIES, Drawing, cycle, legend, named, panels
+from iaa.report.figure_style import CLASSES, MUTED, SERIES, Figure, cycle, label_text, legend, panels
 from iaa.report.run_files import LogColumns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def losses(logs: Sequence[LogColumns], path: str | Path | None = None) -> Drawing:
-    """The loss of every step, faint, and the mean of every epoch."""
+def losses(logs: Sequence[LogColumns], path: str | Path | None = None) -> Figure:
+    """The loss of every step, faint, and the mean over every epoch."""
     with panels() as (figure, (axes,)):
         for log, colour in zip(logs, cycle(len(logs)), strict=True):
             axes.plot(log.step_epochs, log.step_losses, color=colour, alpha=0.25, linewidth=0.7)
             middles = [epoch - 0.5 for epoch in log.epochs]
-            axes.plot(middles, log.losses, color=colour, label=named(log.name), marker=_marker(log.epochs))
+            axes.plot(
+                middles, log.losses, color=colour, label=label_text(log.name), marker=_marker(log.epochs)
+            )
         axes.set(xlabel="epoch", ylabel="loss", xlim=(0, None))
         _whole(axes)
         if len(logs) > 1:
             legend(axes)
     ends = "; ".join(f"{log.name} from {log.losses[0]:.3g} to {log.losses[-1]:.3g}" for log in logs)
-    words = "Faint: single steps. Bold: mean of an epoch."
-    return Drawing("loss", figure, "Loss", f"Loss over epochs: {ends}.", words).at(path)
+    caption = "Faint: single steps. Bold: mean over an epoch."
+    return Figure("loss", figure, "Loss", f"Loss over epochs: {ends}.", caption).saved(path)
 
 
-def validation(logs: Sequence[LogColumns], path: str | Path | None = None) -> Drawing:
+def validation(logs: Sequence[LogColumns], path: str | Path | None = None) -> Figure:
     """Scores on the held-out training classes, epoch by epoch."""
     with panels() as (figure, (axes,)):
         for log, colour in zip(logs, cycle(len(logs)), strict=True):
             for metric, style in (("MAP@R", "-"), ("R@1", "--")):
-                points = [(epoch, found[metric]) for epoch, found in log.validation if metric in found]
-                where, values = [epoch for epoch, _ in points], [value for _, value in points]
+                points = [(epoch, scores[metric]) for epoch, scores in log.validation if metric in scores]
+                epochs, values = [epoch for epoch, _ in points], [value for _, value in points]
                 label = f"{metric}, {log.name}" if len(logs) > 1 else metric
-                marker = _marker(where)
-                axes.plot(where, values, style, color=colour, label=named(label, 40), marker=marker)
+                marker = _marker(epochs)
+                axes.plot(epochs, values, style, color=colour, label=label_text(label, 40), marker=marker)
         axes.set(xlabel="epoch", ylabel="percent", xlim=(0, None))
         _whole(axes)
         legend(axes)
     last = "; ".join(f"{log.name} ends at MAP@R {log.validation[-1][1]['MAP@R']:.1f} %" for log in logs)
-    words = "Classes kept out of training; test classes are measured once, at the end."
-    return Drawing("validation", figure, "Held-out classes", f"Held-out scores: {last}.", words).at(path)
+    caption = "Classes kept out of training; test classes are measured once, at the end."
+    return Figure("validation", figure, "Held-out classes", f"Held-out scores: {last}.", caption).saved(path)
 
 
 def tsne(
-    found: Projection,
+    projection: Projection,
     names: dict[int, str],
     path: str | Path | None = None,
     *,
     parts: Sequence[str] = ("originals", "synthetics"),
     title: str = "",
-) -> Drawing:
-    """Fig. 14: originals and synthetics in one map, laid side by side; classes by colour."""
-    labels = found.labels.unique().tolist()
+) -> Figure:
+    """Fig. 14: originals and synthetics in one map, a panel each; classes by colour."""
+    labels = projection.labels.unique().tolist()
     with panels(len(parts), width=4.6, height=4.4) as (figure, every):
         for axes, part in zip(every, parts, strict=True):
             for label, colour in zip(labels, cycle(len(labels), CLASSES), strict=True):
-                mine = found.labels == label
+                mine = projection.labels == label
                 if part == "synthetics":
-                    others = found.originals[mine].numpy()
+                    others = projection.originals[mine].numpy()
                     axes.scatter(
                         others[:, 0], others[:, 1], s=9, facecolors="none", edgecolors=colour, linewidths=0.5
                     )
-                shown = found.originals if part == "originals" else found.synthetics.flatten(0, 1)
-                which = mine if part == "originals" else mine.repeat_interleave(found.synthetics.shape[1])
+                shown = projection.originals if part == "originals" else projection.synthetics.flatten(0, 1)
+                which = (
+                    mine if part == "originals" else mine.repeat_interleave(projection.synthetics.shape[1])
+                )
                 points = shown[which].numpy()
                 size = 22 if part == "originals" else 9
-                name = named(names.get(label, str(label)), 20)
+                name = label_text(names.get(label, str(label)), 20)
                 axes.scatter(
                     points[:, 0], points[:, 1], s=size, color=colour, linewidths=0, alpha=0.85, label=name
                 )
-            axes.set(xticks=[], yticks=[], xlim=_limits(found, 0), ylim=_limits(found, 1))
+            axes.set(xticks=[], yticks=[], xlim=_limits(projection, 0), ylim=_limits(projection, 1))
             axes.grid(False)
             axes.spines[:].set_visible(False)
             if len(parts) > 1:
@@ -89,14 +92,15 @@ def tsne(
                 shown_legend = figure.legend(handles, texts, loc="outside lower center", **options)
                 for text in shown_legend.get_texts():
                     text.set_color(MUTED)
-    what = " and ".join(parts)
-    alt = f"t-SNE map of {what} of {len(labels)} classes; each class has its own colour."
-    words = {
-        "originals": f"{len(found.rows)} samples of {len(labels)} classes drawn at random.",
-        "synthetics": f"{found.synthetics.shape[1]} around each sample, in the same map; rings: originals.",
+    subject = " and ".join(parts)
+    alt = f"t-SNE map of {subject} of {len(labels)} classes; each class has its own colour."
+    copies = projection.synthetics.shape[1]
+    captions = {
+        "originals": f"{len(projection.rows)} samples of {len(labels)} classes drawn at random.",
+        "synthetics": f"{copies} around each sample, in the same map; rings are originals.",
     }
-    caption = " ".join(words[part] for part in parts)
-    return Drawing(_name("tsne", parts), figure, title or what.capitalize(), alt, caption).at(path)
+    caption = " ".join(captions[part] for part in parts)
+    return Figure(_name("tsne", parts), figure, title or subject.capitalize(), alt, caption).saved(path)
 
 
 def mining(
@@ -104,34 +108,34 @@ def mining(
     path: str | Path | None = None,
     *,
     parts: Sequence[str] = ("negatives", "shares"),
-) -> Drawing:
-    """Fig. 10: hard negatives that were chosen, and the share of synthetics among them."""
+) -> Figure:
+    """Fig. 10: mined hard negatives, and the share of synthetics among them."""
     with panels(len(parts)) as (figure, every):
         for axes, part in zip(every, parts, strict=True):
-            for one, colour in zip(results, cycle(len(results)), strict=True):
-                of = f", {one.name}" if len(results) > 1 else ""
-                lines = {"synthetics among negatives": _percent(one.synthetic_negatives)}
-                lines |= {"synthetics among positives": _percent(one.synthetic_positives)}
+            for run, colour in zip(results, cycle(len(results)), strict=True):
+                owner = f", {run.name}" if len(results) > 1 else ""
+                lines = {"synthetics among negatives": _percent(run.synthetic_negatives)}
+                lines |= {"synthetics among positives": _percent(run.synthetic_positives)}
                 if part == "negatives":
-                    lines = {"negatives": [math.nan if v is None else v for v in one.negatives]}
-                for (what, values), style in zip(lines.items(), ("-", "--"), strict=False):
-                    label = named(what + of, 48)
-                    axes.plot(one.epochs, values, style, color=colour, label=label, marker=_marker(values))
-            axes.set_ylabel("negatives chosen a step" if part == "negatives" else "percent")
+                    lines = {"negatives": list(run.negatives)}
+                for (name, values), style in zip(lines.items(), ("-", "--"), strict=False):
+                    label = label_text(name + owner, 48)
+                    axes.plot(run.epochs, values, style, color=colour, label=label, marker=_marker(values))
+            axes.set_ylabel("mined negatives a step" if part == "negatives" else "percent")
             axes.set(xlabel="epoch", xlim=(0, None), ylim=(0, None))
             _whole(axes)
             if part == "shares" or len(results) > 1:
                 legend(axes)
-    last = "; ".join(f"{one.name} {100 * one.synthetic_negatives[-1]:.0f} %" for one in results)
+    last = "; ".join(f"{run.name} {100 * run.synthetic_negatives[-1]:.0f} %" for run in results)
     alt = f"Mining over epochs. Share of synthetics among the negatives in the last epoch: {last}."
-    titles = {"negatives": "Hard negatives", "shares": "Synthetics among the chosen pairs"}
-    title = titles[parts[0]] if len(parts) == 1 else "What mining chose"
-    return Drawing(_name("mining", parts), figure, title, alt, "Means over the steps of an epoch.").at(path)
+    titles = {"negatives": "Hard negatives", "shares": "Synthetics among the mined pairs"}
+    title = titles[parts[0]] if len(parts) == 1 else "Mined pairs"
+    return Figure(_name("mining", parts), figure, title, alt, "Means over the steps of an epoch.").saved(path)
 
 
 def cost(
     result: Cost, path: str | Path | None = None, *, parts: Sequence[str] = ("time", "memory")
-) -> Drawing:
+) -> Figure:
     """Fig. 11: time and memory of a step over the number of copies."""
     copies = [step.copies for step in result.steps]
     with panels(len(parts)) as (figure, every):
@@ -147,50 +151,57 @@ def cost(
     last = result.steps[-1]
     more = f"{last.more_time:+.0f} % time and {last.more_memory:+.0f} % memory"
     alt = f"Cost of a training step over the number of copies: {last.copies} copies take {more}."
-    words = (
+    caption = (
         f"Medians and quartiles of {result.rounds} rounds; "
         f"by quickest steps {last.copies} copies take {more}."
     )
     titles = {"time": "Time of a step", "memory": "Memory of a step"}
     title = titles[parts[0]] if len(parts) == 1 else "Cost of a training step"
-    return Drawing(_name("cost", parts), figure, title, alt, words).at(path)
+    return Figure(_name("cost", parts), figure, title, alt, caption).saved(path)
 
 
 def ablation(
-    result: Ablation, path: str | Path | None = None, *, metric: str = "R@1", test: str | None = None
-) -> Drawing:
+    result: Experiment, path: str | Path | None = None, *, metric: str = "R@1", test: str | None = None
+) -> Figure:
     """One metric of every arm over the seeds: lines along the axis where there is one, else bars."""
     test = test or next(iter(result.rows[0].scores))
-    found = [(row, row.scores[test][metric]) for row in result.rows]
+    scored = [(row, row.scores[test][metric]) for row in result.rows]
     lines = result.axis is not None
-    height = 2.9 if lines else 0.6 + 0.3 * len(found)
+    height = 2.9 if lines else 0.6 + 0.3 * len(scored)
     with panels(height=height) as (figure, (axes,)):
-        every = list(dict.fromkeys(row.series for row, _ in found))
-        for series, colour in zip(every, cycle(len(every)), strict=True):
-            mine = [(row, score) for row, score in found if row.series == series]
+        all_series = list(dict.fromkeys(row.series for row, _ in scored))
+        for series, colour in zip(all_series, cycle(len(all_series)), strict=True):
+            mine = [(row, score) for row, score in scored if row.series == series]
             means = [score.mean for _, score in mine]
             spread = [score.deviation or 0.0 for _, score in mine]
             if lines and all(row.x is not None for row, _ in mine):
-                where = [row.x for row, _ in mine if row.x is not None]
+                positions = [row.x for row, _ in mine if row.x is not None]
                 axes.errorbar(
-                    where, means, yerr=spread, color=colour, marker="o", ms=3, capsize=2, label=named(series)
+                    positions,
+                    means,
+                    yerr=spread,
+                    color=colour,
+                    marker="o",
+                    ms=3,
+                    capsize=2,
+                    label=label_text(series),
                 )
             elif lines:
                 for row, score in mine:
-                    axes.axhline(score.mean, color=colour, linestyle="--", label=named(row.arm))
+                    axes.axhline(score.mean, color=colour, linestyle="--", label=label_text(row.arm))
             else:
-                places = [len(found) - 1 - found.index(pair) for pair in mine]
-                axes.errorbar(means, places, xerr=spread, color=colour, fmt="o", ms=4, capsize=2)
+                heights = [len(scored) - 1 - scored.index(pair) for pair in mine]
+                axes.errorbar(means, heights, xerr=spread, color=colour, fmt="o", ms=4, capsize=2)
         if lines:
             axes.set(xlabel=result.axis, ylabel=f"{metric}, %")
             legend(axes)
         else:
-            axes.set_yticks(range(len(found)), [named(row.arm) for row, _ in reversed(found)])
+            axes.set_yticks(range(len(scored)), [label_text(row.arm) for row, _ in reversed(scored)])
             axes.set(xlabel=f"{metric}, %")
-    best, score = max(found, key=lambda pair: pair[1].mean)
-    alt = f"{result.title}: {metric} of {len(found)} arms; {best.arm} is highest with {score.mean:.1f} %."
-    words = f"{result.source}. {_seeds(len(result.seeds))}"
-    return Drawing(f"ablation-{result.name}", figure, result.title, alt, words).at(path)
+    best, score = max(scored, key=lambda pair: pair[1].mean)
+    alt = f"{result.title}: {metric} of {len(scored)} arms; {best.arm} is highest with {score.mean:.1f} %."
+    caption = f"{result.source}. {_seeds(len(result.seeds))}"
+    return Figure(f"ablation-{result.name}", figure, result.title, alt, caption).saved(path)
 
 
 def _name(figure: str, parts: Sequence[str]) -> str:
@@ -205,10 +216,10 @@ def _seeds(number: int) -> str:
     return "One seed." if number == 1 else f"Mean of {number} seeds; bars are their standard deviation."
 
 
-def _limits(found: Projection, axis: int) -> tuple[float, float]:
+def _limits(projection: Projection, axis: int) -> tuple[float, float]:
     """The same window for every panel of a map."""
-    low = min(float(found.originals[:, axis].min()), float(found.synthetics[..., axis].min()))
-    high = max(float(found.originals[:, axis].max()), float(found.synthetics[..., axis].max()))
+    low = min(float(projection.originals[:, axis].min()), float(projection.synthetics[..., axis].min()))
+    high = max(float(projection.originals[:, axis].max()), float(projection.synthetics[..., axis].max()))
     room = 0.04 * (high - low) or 1.0
     return low - room, high + room
 

@@ -56,6 +56,10 @@ class Embeddings:
     def __len__(self) -> int:
         return len(self.z)
 
+    def class_name(self, label: int) -> str:
+        """The name of a class; its number if it has no name."""
+        return (self.class_names or {}).get(label, str(label))
+
     def distinct_names(self) -> list[str]:
         """The class name of every row; classes that share a name get their number appended."""
         known = self.class_names or {}
