@@ -33,7 +33,8 @@ def command(
     how: Literal["gaussian", "mean", "image"] = "gaussian",
     add: tuple[str, ...] = (),
     remove: tuple[str, ...] = (),
-    index: Literal["exact", "flat", "hnsw", "ivf"] = "exact",
+    store: str | None = None,
+    index: Literal["auto", "exact", "flat", "hnsw", "ivf"] = "auto",
     json: bool = False,
     html: Path | None = None,
     device: str = "auto",
@@ -55,7 +56,10 @@ def command(
         add: Folders (a class per sub-folder) or images (the class is the name of the image's folder) to add
             to the gallery permanently.
         remove: Classes or paths to remove from the gallery permanently; the files are not touched.
-        index: Exact, or a faiss index (hnsw and ivf are approximate; their measured recall is printed).
+        store: milvus:gallery.db (an embedded Milvus database) or milvus:http://HOST:19530 (a server) keeps
+            the gallery there instead of in RUN/galleries; #NAME behind it names the collection.
+        index: Exact, or an index of faiss or Milvus (hnsw and ivf are approximate; their measured recall is
+            printed). Auto is exact for a file and hnsw for a new collection of Milvus.
         json: Print JSON instead of tables.
         html: Also write a page with the images to this file.
         device: auto, cpu, cuda, cuda:1, mps.
@@ -65,7 +69,8 @@ def command(
     if not queries and not add and not remove:
         raise ValueError("name an image to search for, or --add or --remove something")
     model = load(run, device=device)
-    opened = _open(model, gallery, add=add, remove=remove)
+    kind = None if index == "auto" or store is None else "flat" if index == "exact" else index
+    opened = _open(model, gallery, store=store, index=kind, add=add, remove=remove)
     if not queries:
         print(f"{printable(opened.name)}: {_size(len(opened), len(opened.classes))}")
         return 0
@@ -82,7 +87,9 @@ def command(
     if classes:
         own = opened if gallery is None else _own(model)
         classifier = open_classifier(opened, how=how, own=own)
-    output = _search(opened, embedded, top, classifier, index) | {"run": str(run)}
+    output = _search(opened, embedded, top, classifier, "exact" if index == "auto" or store else index) | {
+        "run": str(run)
+    }
     if html is not None:
         from iaa.gallery.results_page import write_page
 
@@ -109,9 +116,9 @@ def _search(
     }
 
 
-def _open(model: Model, spec: str | None, **changes: tuple[str, ...]) -> Gallery:
+def _open(model: Model, spec: str | None, **options: Any) -> Gallery:
     with _progress("gallery") as on_progress:
-        gallery = Gallery.open(model, spec, on_progress=on_progress, **changes)
+        gallery = Gallery.open(model, spec, on_progress=on_progress, **options)
     for note in gallery.notes:
         print(f"note: {printable(note)}", file=sys.stderr)
     for name, reason in gallery.left_out.items():

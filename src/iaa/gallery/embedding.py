@@ -1,6 +1,7 @@
 """From ids to embeddings, many at a time: what a killed process has finished is not done again."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,15 +25,20 @@ Progress = Callable[[int, int], None]
 """Called with the number of images embedded and the number of all."""
 
 
-def embed_ids(
+@contextmanager
+def embedded_ids(
     model: Model, ids: list[str], stamps: dict[str, Stamp], folder: Path, on_progress: Progress
-) -> tuple[list[str], Tensor, dict[str, str]]:
-    """Ids and embeddings of the readable images, and why the others are not; resumes what was killed."""
+) -> Iterator[tuple[list[str], Tensor, dict[str, str]]]:
+    """Ids and embeddings of the readable images, and why the others are not; resumes what was killed.
+
+    The embeddings stay in ``folder`` until the block has stored them elsewhere.
+    """
     given, z = _embed_own_vectors(model, ids)
     known = set(given)
     ids = [id for id in ids if id not in known]
     if not ids:
-        return given, z, {}
+        yield given, z, {}
+        return
     if model.network is None or model.preprocessing is None:
         raise ValueError(f"{model.path} embeds vectors, not images: {model.no_images}")
     refs = [_image(id) for id in ids]
@@ -64,17 +70,21 @@ def embed_ids(
             model.network, images, parts, device=model.device, save_every=SAVE_EVERY, on_batch=on_batch
         )
         rows, vectors, unreadable = _collect(parts, images)
+        reasons, readable = dict(unreadable), set(rows.tolist())
+        left_out = {  # one box of an image may be readable and another not
+            id: reasons[ref.path]
+            for row, (id, ref) in enumerate(zip(ids, refs, strict=True))
+            if row not in readable and ref.path in reasons
+        }
+        z = torch.cat([z, vectors]) if len(vectors) else z
+        yield given + [ids[row] for row in rows.tolist()], z, left_out
+    except ValueError:  # refused: nothing of it will be stored
+        parts.remove()
+        raise
+    else:
         parts.remove()
     finally:
         parts.release()
-    reasons, embedded = dict(unreadable), set(rows.tolist())
-    left_out = {  # one box of an image may be readable and another not
-        id: reasons[ref.path]
-        for row, (id, ref) in enumerate(zip(ids, refs, strict=True))
-        if row not in embedded and ref.path in reasons
-    }
-    z = torch.cat([z, vectors]) if len(vectors) else z
-    return given + [ids[row] for row in rows.tolist()], z, left_out
 
 
 def vectors_for(model: Model, file: Path) -> Embeddings:
