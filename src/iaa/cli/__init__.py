@@ -17,6 +17,7 @@ VERBS: dict[str, str] = {
     "analyze": "correlation, variety, similarity, mining, cost, class atlas, mislabelled samples",
     "report": "one page about one run or several: scores, images found, curves, classes",
     "search": "the images most like yours, and which class yours may be, or none",
+    "gallery": "import and export galleries: a local file or Milvus, embeddings files, Parquet",
     "serve": "search in the browser: a local page and an HTTP API over a run's images",
     "export": "a run as an ONNX file that embeds alone, or as weights with a model card",
 }

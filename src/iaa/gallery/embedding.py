@@ -94,22 +94,28 @@ def vectors_for(model: Model, file: Path) -> Embeddings:
     by_model = made_by in model.makers
     if model.head is not None and data.z.shape[1] == model.head.features and not by_model:
         return replace(data, z=model.embed(data.z))
-    if data.z.shape[1] != model.dim:
+    check_origin(model, file, data.z.shape[1], data.meta)
+    return data
+
+
+def check_origin(model: Model, file: Path, dim: int, meta: dict[str, Any]) -> None:
+    """Raise unless the vectors of a file can be compared with those of the model."""
+    if dim != model.dim:
         raise ValueError(
-            f"{file} holds vectors of {data.z.shape[1]} dimensions, the model of {model.path} makes "
+            f"{file} holds vectors of {dim} dimensions, the model of {model.path} makes "
             f"{model.dim}: `iaa embed … --model {model.path}` makes matching ones"
         )
-    if made_by is not None and not by_model:
+    made_by = meta.get("weights_sha256")
+    if made_by is not None and made_by not in model.makers:
         raise ValueError(
             f"{file} was made by another network than {model.path}: similarities would be meaningless"
         )
     for name, expected in (("pool", model.pool), ("preprocessing", model.identity["preprocessing"])):
-        actual = data.meta.get(name, expected)
+        actual = meta.get(name, expected)
         if actual != expected:
             raise ValueError(
                 f"{file} was made with {name} {actual}, the model of {model.path} has {expected}"
             )
-    return data
 
 
 def embed_query(query: Any, model: Model | None, *, dim: int) -> tuple[list[str], Tensor]:

@@ -8,7 +8,7 @@ from iaa.errors import unknown
 from iaa.gallery.embedding import Progress, embedded_ids, vectors_for
 from iaa.gallery.file_store import MAKE_AGAIN, FileStore, MemorySnapshot
 from iaa.gallery.gallery import Gallery
-from iaa.gallery.listing import NO_FILE, Stamp, changed_files, file_stamps, list_source
+from iaa.gallery.listing import IMPORTED, NO_FILE, Listing, Stamp, changed_files, file_stamps, list_source
 from iaa.gallery.sources import Available, Sources, gallery_name, source_of
 from iaa.gallery.store import Header, Snapshot, Store
 from iaa.inference import Model
@@ -51,7 +51,7 @@ def open_gallery(
         )
     if kept is not None and not added and not removed:
         try:
-            available = _header(kept).sources.available(model)
+            available = stored_header(kept).sources.available(model, _imported(kept))
             if _is_current(kept, model, available):
                 return opened(kept, *available.notes)
         except (OSError, ValueError, ImportError) as error:
@@ -61,8 +61,8 @@ def open_gallery(
     try:
         with keeper.lock():
             kept = _read(keeper, model)  # another process may have changed it meanwhile
-            sources = Sources.of(spec) if kept is None else _header(kept).sources
-            sources = sources.changed(model, added, removed)
+            sources = Sources.of(spec) if kept is None else stored_header(kept).sources
+            sources = sources.changed(model, added, removed, None if kept is None else _imported(kept))
             return opened(*_update(keeper, model, sources, kept, on_progress, tuple(map(source_of, added))))
     except BlockingIOError as error:
         if kept is None or added or removed or not _is_by(kept, model):
@@ -108,22 +108,29 @@ def _update(
     added: tuple[str, ...],
 ) -> tuple[Snapshot, *tuple[str, ...]]:
     """Embed what is new or has changed and write the gallery; the new snapshot, and notes for the user."""
-    available = sources.available(model)
+    available = sources.available(model, None if kept is None else _imported(kept))
     listing, notes = available.listing, available.notes
     now = file_stamps(listing.ids)  # before they are read: a change during the update is noticed next time
     before: dict[str, Stamp] = {}
     left_out: dict[str, str] = {}
     reused: set[str] = set()
     if kept is not None and not _is_by(kept, model):
+        if len(_imported(kept)):
+            raise ValueError(
+                f"{store.name} holds imported vectors of another network, which cannot be made anew"
+            )
         kept = None
         notes = ("the model has changed since: all images are embedded anew", *notes)
     if kept is not None:
-        before = _header(kept).stamps
+        before = stored_header(kept).stamps
         changed = changed_files(before, now)
         reused = set(kept.rows.ids) - changed
-        left_out = {id: why for id, why in _header(kept).left_out.items() if id not in changed}
+        left_out = {id: why for id, why in stored_header(kept).left_out.items() if id not in changed}
     missing = [id for id in listing.ids if id not in reused and id not in left_out]
-    stamps = {id: before.get(id, stamp) if stamp == NO_FILE else stamp for id, stamp in now.items()}
+    stamps = {
+        id: before.get(id, stamp) if stamp == NO_FILE or before.get(id) == IMPORTED else stamp
+        for id, stamp in now.items()
+    }
     with embedded_ids(model, missing, now, store.scratch, on_progress) as (new_ids, z, unreadable):
         left_out = {id: why for id, why in (left_out | unreadable).items() if id in now} | available.not_utf8
         readable = reused.union(new_ids)
@@ -154,20 +161,30 @@ def _read(store: Store, model: Model) -> Snapshot | None:
     return kept
 
 
-def _header(kept: Snapshot) -> Header:
+def _imported(kept: Snapshot) -> Listing:
+    """The rows that were imported as vectors."""
+    rows, stamps = kept.rows, stored_header(kept).stamps
+    names = [rows.class_names[label] for label in rows.labels.tolist()]
+    return Listing(rows.ids, names, rows.split).take(
+        row for row, id in enumerate(rows.ids) if stamps.get(id) == IMPORTED
+    )
+
+
+def stored_header(kept: Snapshot) -> Header:
+    """The header, which every gallery in a store has."""
     assert kept.rows.header is not None, "a store keeps a header"
     return kept.rows.header
 
 
 def _is_by(kept: Snapshot, model: Model) -> bool:
-    return _header(kept).model == model.identity
+    return stored_header(kept).model == model.identity
 
 
 def _is_current(kept: Snapshot, model: Model, available: Available) -> bool:
     """Whether nothing has to be embedded, dropped or relabelled."""
     if not _is_by(kept, model):
         return False
-    header, rows, listing = _header(kept), kept.rows, available.listing
+    header, rows, listing = stored_header(kept), kept.rows, available.listing
     names = [rows.class_names[label] for label in rows.labels.tolist()]
     present = dict(zip(rows.ids, zip(names, rows.split, strict=True), strict=True))
     wanted = zip(listing.ids, zip(listing.classes, listing.split, strict=True), strict=True)
