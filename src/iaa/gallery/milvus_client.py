@@ -144,11 +144,21 @@ class MilvusCollection:
         with self.errors():
             self.client.upsert(self.name, batch, timeout=CALL_SECONDS)
 
+    def flush(self) -> None:
+        """Move written rows from memory into indexed segments: they are durable, and search is much faster."""
+        with self.errors():
+            self.client.flush(self.name, timeout=BUILD_SECONDS)
+
     def delete(self, keys: Sequence[str]) -> None:
         """Delete rows by key."""
         for start in range(0, len(keys), PAGE // 4):
             with self.errors():
                 self.client.delete(self.name, ids=list(keys[start : start + PAGE // 4]), timeout=CALL_SECONDS)
+
+    def delete_where(self, condition: str) -> None:
+        """Delete all rows that fulfil a condition."""
+        with self.errors():
+            self.client.delete(self.name, filter=condition, timeout=BUILD_SECONDS)
 
     def rows(self, condition: str, fields: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Some fields of all rows that fulfil a condition."""

@@ -106,9 +106,11 @@ class MilvusStore:
                     self.collection.upsert(entries(ids, kept.vectors(chunk)))
         snapshot = self._snapshot(listing, header, None)
         self._write_header(header, None)
-        self._delete_others(snapshot)
+        self._delete_others(snapshot, kept)
+        self.collection.flush()
         recall = None if self.collection.index_type == "FLAT" else snapshot.measure_recall()
         self._write_header(header, recall)
+        self.collection.flush()
         return self._snapshot(listing, header, recall)
 
     def _snapshot(self, listing: Listing, header: Header, recall: float | None) -> MilvusSnapshot:
@@ -118,11 +120,15 @@ class MilvusStore:
         rows = Rows(listing.ids, labels, names, listing.split, None, header)
         return MilvusSnapshot(self.collection, rows, model_key(header.model), recall)
 
-    def _delete_others(self, snapshot: MilvusSnapshot) -> None:
+    def _delete_others(self, snapshot: MilvusSnapshot, kept: Snapshot | None) -> None:
         """Delete rows of other models, and those that are no longer listed."""
-        listed = set(snapshot.keys)
-        rows = self.collection.rows(f'model != "{HEADER}"', ["key"])
-        self.collection.delete([key for key in (str(row["key"]) for row in rows) if key not in listed])
+        key, listed = snapshot.model_key, set(snapshot.keys)
+        self.collection.delete_where(f'model != "{key}" and model != "{HEADER}"')
+        if kept is not None:
+            present = (row_key(key, id) for id in kept.rows.ids)
+        else:  # what a killed process may have left
+            present = (str(row["key"]) for row in self.collection.rows(f'model == "{key}"', ["key"]))
+        self.collection.delete([row for row in present if row not in listed])
 
     def _write_header(self, header: Header, recall: float | None) -> None:
         """The text in as many rows as it needs, then the row that names them: readers see old or new."""
