@@ -145,7 +145,7 @@ class MilvusCollection:
             self.client.upsert(self.name, batch, timeout=CALL_SECONDS)
 
     def flush(self) -> None:
-        """Move written rows from memory into indexed segments: they are durable, and search is much faster."""
+        """Move written rows from memory into indexed segments: durable, and much faster to search."""
         with self.errors():
             self.client.flush(self.name, timeout=BUILD_SECONDS)
 
