@@ -127,7 +127,7 @@ def test_other_networks_and_dimensions_are_refused_where_a_collection_is_named(r
     before = iaa.Gallery.open(model, store=named)
     z = before.data.z.clone()
     state = load_file(run / "model.safetensors")
-    save_file({key: value * 1.5 for key, value in state.items()}, run / "model.safetensors")
+    save_file({key: (value * 1.5).to(value) for key, value in state.items()}, run / "model.safetensors")
     with pytest.raises(ValueError, match=r"#mine was made by another network than .*chooses another"):
         iaa.Gallery.open(iaa.load(run), store=named)
     other = iaa.load(home / "runs" / "head-1")
@@ -142,7 +142,7 @@ def test_a_change_of_the_model_keeps_the_old_rows_until_the_new_ones_are_there(
     before = iaa.Gallery.open(model, store=embedded)
     z = before.data.z.clone()
     state = load_file(run / "model.safetensors")
-    save_file({key: value * 1.5 for key, value in state.items()}, run / "model.safetensors")
+    save_file({key: (value * 1.5).to(value) for key, value in state.items()}, run / "model.safetensors")
     changed = iaa.load(run)
 
     def fails(self, header, recall):

@@ -186,7 +186,7 @@ def test_another_network_embeds_everything_anew(run, seen, open_gallery):
 
     open_gallery(iaa.load(run))
     state = load_file(run / "model.safetensors")
-    save_file({key: value * 1.5 for key, value in state.items()}, run / "model.safetensors")
+    save_file({key: (value * 1.5).to(value) for key, value in state.items()}, run / "model.safetensors")
     seen.clear()
     gallery = open_gallery(model := iaa.load(run))
     assert sum(seen) == 30
