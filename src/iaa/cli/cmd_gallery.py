@@ -1,18 +1,15 @@
 """``iaa gallery import | export``: vectors between a gallery's store, embeddings files and Parquet."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
-from rich.console import Console
-from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from iaa.gallery.gallery import Gallery
 from iaa.gallery.results import printable
 from iaa.gallery.transfer import export_vectors, import_vectors
 from iaa.inference import load
+from iaa.progress import tracking
 
 Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 File = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
@@ -43,7 +40,7 @@ def import_(
     """
     model = load(run, device=device)
     kind = None if index == "auto" else index
-    with _progress("rows imported") as on_rows:
+    with tracking("rows imported") as on_rows:
         count = import_vectors(model, file, spec=gallery, store=store, index=kind, on_rows=on_rows)
     print(f"the gallery holds {count:,} rows")
     return 0
@@ -66,20 +63,10 @@ def export(
     """
     model = load(run, device=device)
     opened = Gallery.open(model, gallery, store=store)
-    with _progress("rows exported") as on_rows:
+    with tracking("rows exported") as on_rows:
         export_vectors(opened, model, file, on_rows=on_rows)
     print(f"wrote {printable(str(file))}: {len(opened):,} rows of {opened.dim:,} numbers each")
     return 0
 
 
 command = {"import": import_, "export": export}
-
-
-@contextmanager
-def _progress(text: str) -> Iterator[Callable[[int], None]]:
-    """A counter on stderr, shown on a terminal only."""
-    console = Console(stderr=True)
-    columns = TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(text, total=None)
-        yield lambda rows: bar.advance(task, rows)

@@ -3,21 +3,19 @@
 import json as jsonlib
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from iaa.gallery.classifier import GalleryClassifier, open_classifier
 from iaa.gallery.gallery import Gallery
 from iaa.gallery.results import Queries, answer, describe_classifier, printable, read_queries
 from iaa.inference import Model, load
+from iaa.progress import tracking
 from iaa.retrieval.index import Index
 
 SAME = 0.9995
@@ -38,6 +36,7 @@ def command(
     json: bool = False,
     html: Path | None = None,
     device: str = "auto",
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32",
 ) -> int:
     """Find the most similar images: `iaa search RUN photo.jpg --top 5`.
 
@@ -63,18 +62,19 @@ def command(
         json: Print JSON instead of tables.
         html: Also write a page with the images to this file.
         device: auto, cpu, cuda, cuda:1, mps.
+        precision: What the network computes in; a gallery keeps the embeddings it has.
     """
     if top < 1:
         raise ValueError(f"--top must be 1 or more, got {top}")
     if not queries and not add and not remove:
         raise ValueError("name an image to search for, or --add or --remove something")
-    model = load(run, device=device)
+    model = load(run, device=device, precision=precision)
     kind = None if index == "auto" or store is None else "flat" if index == "exact" else index
     opened = _open(model, gallery, store=store, index=kind, add=add, remove=remove)
     if not queries:
         print(f"{printable(opened.name)}: {_size(len(opened), len(opened.classes))}")
         return 0
-    with _progress("queries") as on_progress:
+    with tracking("queries") as on_progress:
         done = 0
 
         def on_batch(images: int) -> None:
@@ -93,7 +93,7 @@ def command(
     if html is not None:
         from iaa.gallery.results_page import write_page
 
-        with _progress("page"):
+        with tracking("page"):
             write_page(html, opened, output["queries"], title=_title(output), about=_summary(output))
     print(jsonlib.dumps(output, indent=1)) if json else _print(output)
     return _exit_code(embedded, html)
@@ -117,7 +117,7 @@ def _search(
 
 
 def _open(model: Model, spec: str | None, **options: Any) -> Gallery:
-    with _progress("gallery") as on_progress:
+    with tracking("gallery") as on_progress:
         gallery = Gallery.open(model, spec, on_progress=on_progress, **options)
     for note in gallery.notes:
         print(f"note: {printable(note)}", file=sys.stderr)
@@ -226,13 +226,3 @@ def _common_folder(paths: list[str]) -> str:
     common = os.path.commonpath(folders)
     common = os.path.dirname(common) if len(folders) == 1 else common
     return "" if os.path.dirname(common) == common else common
-
-
-@contextmanager
-def _progress(name: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar with the time left on stderr, shown on a terminal only."""
-    console = Console(stderr=True)
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(name, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total or None)

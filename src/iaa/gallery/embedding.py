@@ -12,7 +12,7 @@ from torch import Tensor
 
 from iaa.data.image_dataset import ImageDataset, transform
 from iaa.data.image_ref import ImageRef, box_array, parse_ref
-from iaa.embed import embed_images
+from iaa.embed import PRECISIONS, embed_images
 from iaa.gallery.listing import Stamp, own_vectors, with_row_ids
 from iaa.inference import Model
 from iaa.provenance import fingerprint
@@ -67,7 +67,13 @@ def embedded_ids(
     try:
         on_progress(done, len(ids))
         embed_images(
-            model.network, images, parts, device=model.device, save_every=SAVE_EVERY, on_batch=on_batch
+            model.network,
+            images,
+            parts,
+            device=model.device,
+            precision=PRECISIONS[model.precision],
+            save_every=SAVE_EVERY,
+            on_batch=on_batch,
         )
         rows, vectors, unreadable = _collect(parts, images)
         reasons, readable = dict(unreadable), set(rows.tolist())

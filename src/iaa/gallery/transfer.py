@@ -17,7 +17,8 @@ from iaa.gallery.vector_files import chunked, open_vectors, write_vectors
 from iaa.inference import Model
 from iaa.provenance import describe
 
-OnRows = Callable[[int], None]
+OnRows = Callable[[int, int], None]
+"""Called with the number of rows done and the number of all."""
 
 
 def import_vectors(
@@ -27,7 +28,7 @@ def import_vectors(
     spec: str | None = None,
     store: str | None = None,
     index: str | None = None,
-    on_rows: OnRows = lambda rows: None,
+    on_rows: OnRows = lambda done, total: None,
 ) -> int:
     """Bring the rows of an embeddings file into a gallery; how many it holds then.
 
@@ -41,9 +42,11 @@ def import_vectors(
     keeper = open_store(model, spec, store, index=index)
 
     def chunks() -> Iterator[tuple[list[str], Tensor]]:
+        done = 0
         for ids, z in vectors.chunks():
             yield ids, z
-            on_rows(len(ids))
+            done += len(ids)
+            on_rows(done, len(vectors.listing))
 
     with keeper.lock():
         kept = keeper.read()
@@ -63,14 +66,14 @@ def import_vectors(
 
 
 def export_vectors(
-    gallery: Gallery, model: Model, file: Path, *, on_rows: OnRows = lambda rows: None
+    gallery: Gallery, model: Model, file: Path, *, on_rows: OnRows = lambda done, total: None
 ) -> None:
     """Write all rows of a gallery to a ``.safetensors`` or ``.parquet`` embeddings file."""
 
     def chunks() -> Iterator[Tensor]:
         for rows in chunked(gallery.ids):
             yield gallery.vectors(rows)
-            on_rows(len(rows))
+            on_rows(int(rows[-1]) + 1, len(gallery))
 
     write_vectors(file, gallery.rows, chunks(), dim=gallery.dim, meta=_meta(gallery, model))
 
