@@ -37,12 +37,12 @@ def write_safetensors(data: Embeddings, path: Path) -> None:
     tensors = {"z": data.z, "labels": data.labels}
     tensors["split"] = torch.tensor([SPLITS.index(name) for name in data.split], dtype=torch.uint8)
     tensors["role"] = torch.tensor([ROLES.index(name) for name in data.role], dtype=torch.uint8)
-    tensors |= _pack("ids", data.ids)
+    tensors |= pack_strings("ids", data.ids)
     if data.sequence:
-        tensors |= _pack("sequence", data.sequence)
+        tensors |= pack_strings("sequence", data.sequence)
     if data.class_names is not None:
         tensors["class_labels"] = torch.tensor(list(data.class_names), dtype=torch.int64)
-        tensors |= _pack("class_names", list(data.class_names.values()))
+        tensors |= pack_strings("class_names", list(data.class_names.values()))
     header = {
         "format": FORMAT,
         "splits": json.dumps(SPLITS),
@@ -59,19 +59,19 @@ def read_safetensors(path: Path) -> Embeddings:
         raise ValueError(f"{path} is not an embeddings file: its header lacks format = {FORMAT!r}")
     class_names = None
     if "class_labels" in tensors:
-        names = _unpack("class_names", tensors)
+        names = unpack_strings("class_names", tensors)
         numbers = as_labels(tensors["class_labels"], len(names), "class_labels")
         class_names = dict(zip(numbers.tolist(), names, strict=True))
     z = as_vectors(tensors["z"])
     return Embeddings(
         z,
         as_labels(tensors["labels"], len(z)),
-        _unpack("ids", tensors),
+        unpack_strings("ids", tensors),
         class_names,
         _named("split", tensors, header["splits"]),
         _named("role", tensors, header["roles"]),
         parse_json(header["meta"], "meta"),
-        _unpack("sequence", tensors) if "sequence.ends" in tensors else [],
+        unpack_strings("sequence", tensors) if "sequence.ends" in tensors else [],
     )
 
 
@@ -231,7 +231,8 @@ def _named(name: str, tensors: dict[str, Tensor], header: str) -> list[str]:
     return [options[number] for number in numbers.tolist()]
 
 
-def _pack(name: str, strings: Sequence[str]) -> dict[str, Tensor]:
+def pack_strings(name: str, strings: Sequence[str]) -> dict[str, Tensor]:
+    """A list of strings as two tensors, as described at the top."""
     encoded = [text.encode() for text in strings]
     ends = torch.tensor([0, *map(len, encoded)], dtype=torch.int64).cumsum(0)
     joined = bytearray(b"".join(encoded))
@@ -239,7 +240,8 @@ def _pack(name: str, strings: Sequence[str]) -> dict[str, Tensor]:
     return {f"{name}.bytes": flat, f"{name}.ends": ends}
 
 
-def _unpack(name: str, tensors: dict[str, Tensor]) -> list[str]:
+def unpack_strings(name: str, tensors: dict[str, Tensor]) -> list[str]:
+    """The inverse of ``pack_strings``."""
     joined, ends = tensors[f"{name}.bytes"].numpy().tobytes(), tensors[f"{name}.ends"]
     if ends.dtype != torch.int64 or ends.ndim != 1:
         raise TypeError(f"{name}.ends must be int64 numbers in one dimension, got {ends.dtype}")
