@@ -35,7 +35,7 @@ def whitening_map(
     total: Float[Tensor, "D D"] | None = None,
     dim: int | None = None,
 ) -> Float[Tensor, "E D"]:
-    """The inverse square root of the shrunk covariance; ``dim`` keeps the directions of most ``total`` variance.
+    """The inverse square root of the shrunk covariance; ``dim`` keeps directions of most ``total`` variance.
 
     Directions that do not vary are dropped where nothing is shrunk.
     """
