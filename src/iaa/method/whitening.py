@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from iaa.method.checks import check_batch, check_finite, check_number, check_whole
 from iaa.method.gaussians import unaffected_by_autocast
-from iaa.method.ranks import combine_within
+from iaa.method.rank_merge import combine_within
 from iaa.method.shrinkage import choose_shrink, shrink_covariance
 from iaa.method.within_class import WithinClass
 
