@@ -4,9 +4,9 @@ python benchmarks/ladder.py --cub DIR-OR-TAR [--tinyvit FILE] [--data cub emoji]
        [--runs cub/lite0/all/fine-tuned=runs/NAME-1,runs/NAME-2]
 
 Rungs: the frozen features, their square root where none is negative, whitening, a linear head that starts as
-the whitening map and is trained, the same with IAA. Rate, loss and strength of the heads are chosen on held-out
-training classes; seeds draw the batches and, with three images of every class, these images. Fine-tuned
-networks are read from the runs of `iaa train` that are given.
+the whitening map and is trained, the same with IAA. Loss, rate and strength of the heads are chosen on
+held-out training classes; seeds draw the batches and, with three images of every class, these images.
+Fine-tuned networks are read from the runs of `iaa train` that are given.
 """
 
 import argparse
@@ -151,13 +151,13 @@ def _rows(labels: Tensor, few: int | None, seed: int, among: Tensor | None = Non
 
 def climb(data: Features, few: int | None, seeds: int) -> dict[str, Any]:
     """All rungs of one dataset and backbone."""
-    recipes = choose(data, few)
+    recipes, whole = choose(data, few), Start.of(data)
     found: dict[str, list[Scores]] = {}
     for seed in range(seeds):
         rows = _rows(data.labels, few, seed)
         part = replace(data, z=data.z[rows], labels=data.labels[rows])
         rungs = dict(closed_form(part)) if few or seed == 0 else {}
-        start = Start.of(part) if few or seed == 0 else start
+        start = Start.of(part) if few else whole
         rungs |= {name: train_head(start, recipe, seed) for name, recipe in recipes.items()}
         for name, row in rungs.items():
             found.setdefault(name, []).append(row)
