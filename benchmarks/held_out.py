@@ -7,6 +7,7 @@ three of every class. Test classes are not looked at. Writes held_out.json and h
 """
 
 import argparse
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -216,7 +217,9 @@ def main() -> None:
     parser.add_argument("--flip", action="store_true", help="flip averaging too, which needs another pass")
     words = parser.parse_args()
     result = surroundings("torch", "scikit-learn", "timm")
-    result["backbones"] = {name: measure(name, words) for name in words.backbones}
+    file = HERE / "held_out.json"
+    before = json.loads(file.read_text())["backbones"] if file.exists() else {}
+    result["backbones"] = before | {name: measure(name, words) for name in words.backbones}
     write("held_out", result)
     (HERE / "held_out.md").write_text(page(result))
 

@@ -198,7 +198,7 @@ def from_runs(given: list[str]) -> Iterator[tuple[str, str, list[Scores]]]:
         if rung not in RUNGS or not folders:
             raise SystemExit(f"--runs takes DATA/BACKBONE/all/RUNG=RUN,RUN with a rung of {RUNGS}, got {one}")
         metrics = [json.loads((Path(folder) / "metrics.json").read_text()) for folder in folders.split(",")]
-        yield ladder, rung, [{key: run["test"][key] for key in ("R@1", "MAP@R")} for run in metrics]
+        yield ladder, rung, [{key: run["test"]["test"][key] for key in ("R@1", "MAP@R")} for run in metrics]
 
 
 def main() -> None:
