@@ -30,7 +30,7 @@ format: $(READY)  ## rewrite the sources in the house format
 	$(BIN)/ruff check --fix .
 
 docs: $(READY)  ## build the documentation into site/; a broken link or reference is an error
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=src $(BIN)/mkdocs build --strict --quiet
 
 results: $(READY)  ## hours: tune, train and write the results pages; CUB=folder or tar file of CUB-200-2011
 	$(BIN)/python benchmarks/tuning.py $(if $(CUB),--cub $(CUB))
