@@ -2,10 +2,10 @@
 
 TITLES = {
     "cub-head": "CUB, a linear head on a frozen Lite0",
-    "cub-head-3": "The same, three samples per class",
+    "cub-head-3": "CUB, the same with three samples per class",
     "emoji": "Emoji, a small network from scratch",
     "cub": "CUB, all of Lite0, 112 px, four epochs",
-    "cub-long": "The same, eight epochs",
+    "cub-long": "CUB, all of Lite0, eight epochs",
 }
 LADDER = """# Results
 
