@@ -34,6 +34,8 @@ README = HERE.parent / "README.md"
 MAIN = ("default", *LOSSES)
 MARKS = "<!-- results -->", "<!-- end of results -->"
 """README's table stands between these."""
+PLUS = "\u00a0±\u00a0"
+"""With spaces at which no line breaks."""
 SOURCES = ("uncorrected", "corrected", "all samples")
 
 
@@ -106,7 +108,7 @@ def _sections(kept: Path, bench: str) -> Iterator[str]:
             continue
         title, _, body = file.read_text().partition("\n")
         yield f"### {study}: {title.removeprefix('# ')}\n"
-        yield from (line for line in body.splitlines() if line.startswith("|"))
+        yield from (line.replace(" ± ", PLUS) for line in body.splitlines() if line.startswith("|"))
         yield ""
         if file.with_suffix(".svg").exists():
             yield f"![{file.stem}]({file.stem}.svg)\n"
@@ -263,11 +265,11 @@ def _bench_of(study: str) -> str:
 
 
 def _number(score: dict[str, Any]) -> str:
-    return f"{score['mean']:.2f}" + ("" if score["deviation"] is None else f" ± {score['deviation']:.2f}")
+    return f"{score['mean']:.2f}" + ("" if score["deviation"] is None else f"{PLUS}{score['deviation']:.2f}")
 
 
 def _p(value: float | None) -> str:
-    return "" if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"
+    return "" if value is None else "<\u00a00.001" if value < 0.001 else f"{value:.3f}"
 
 
 def _grid(head: list[str], rows: list[list[str]]) -> Iterator[str]:

@@ -26,7 +26,7 @@ def test_the_main_table_shows_losses_as_well_as_gains(tmp_path):
     (tmp_path / "cub-head-triplet.md").write_text("# Heads\n\n| a | b |\n")
     shown = results_pages.pages(tmp_path)["results/losses.md"]
     row = next(line for line in shown.splitlines() if line.startswith("| cub-head | triplet |"))
-    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    cells = [cell.strip() for cell in row.replace("\u00a0", " ").strip("|").split("|")]
     assert cells[2:8] == ["3", "51.25", "60.00 ± 0.50", "58.50 ± 0.50", "-1.50", "0.001"]
     assert "- cub-head: [triplet](cub-head-triplet.md)" in shown
 

@@ -66,7 +66,7 @@ def estimation() -> Any:
         axes.scatter(*own.T, s=34 if few else 9, color=STRONG if few else SOFT, zorder=3 if few else 1)
         _ellipse(axes, stats.mean[place], stats.variance[place], STRONG if few else INK)
     _ellipse(axes, stats.mean[FEW], true_variance(CENTERS[FEW]), REAL, style="--")
-    axes.annotate("four samples", stats.mean[FEW] + torch.tensor([0.9, -1.25]), color=STRONG)
+    axes.annotate("four samples", stats.mean[FEW] + torch.tensor([-0.7, -1.35]), color=STRONG)
     _legend(axes, {"estimated (Eq. 7-8)": (INK, "-"), "true": (REAL, "--")})
     return figure
 
