@@ -9,6 +9,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from markdown_tables import PLUS, grid, number, p_value
+from results_choices import choices
 from results_prose import (
     ABLATIONS,
     CEILING,
@@ -24,7 +26,6 @@ from results_prose import (
 )
 from studies import FURTHER, LOSSES
 from surroundings import HERE
-from tuning import MARGINS, USUAL, margins_of
 
 from iaa.analysis.paired_tests import paired
 
@@ -34,8 +35,6 @@ README = HERE.parent / "README.md"
 MAIN = ("default", *LOSSES)
 MARKS = "<!-- results -->", "<!-- end of results -->"
 """README's table stands between these."""
-PLUS = "\u00a0±\u00a0"
-"""With spaces at which no line breaks."""
 SOURCES = ("uncorrected", "corrected", "all samples")
 
 
@@ -46,7 +45,7 @@ def pages(kept: Path = KEPT) -> dict[str, str]:
         "results/losses.md": "\n".join([LOSSES_PAGE, *_losses(kept)]),
         "results/correction.md": "\n".join([CORRECTION, *_correction(kept)]),
         "results/ablations.md": "\n".join([ABLATIONS, *_ablations(kept)]),
-        "results/choices.md": "\n".join([CHOICES, *_choices()]),
+        "results/choices.md": "\n".join([CHOICES, *choices()]),
     }
 
 
@@ -57,7 +56,29 @@ def readme(text: str, kept: Path = KEPT) -> str:
     return f"{before}{MARKS[0]}\n" + "\n".join(_ladder(kept)) + f"{MARKS[1]}{after}"
 
 
-def _ladder(kept: Path) -> Iterator[str]:
+def _ladder(kept: Path, file: Path | None = None) -> Iterator[str]:
+    """From ladder.json: every rung for each data set and backbone; without it, trained and not.
+
+    The file holds ``{"rows": [{"data", "backbone", "rung", "seeds", "R@1", "MAP@R"}, …]}``; scores are means.
+    """
+    file = file or HERE / "ladder.json"
+    if not file.exists():
+        yield from _trained(kept)
+        return
+    measured = json.loads(file.read_text())["rows"]
+    rungs = [*dict.fromkeys(row["rung"] for row in measured)]
+    lines: dict[tuple[str, str], dict[str, str]] = {}
+    for row in measured:
+        scores = f"{row['R@1']:.1f} / {row['MAP@R']:.1f}"
+        lines.setdefault((row["data"], row["backbone"]), {})[row["rung"]] = scores
+    seeds = {
+        key: max(row["seeds"] for row in measured if (row["data"], row["backbone"]) == key) for key in lines
+    }
+    rows = [[*key, *(cells.get(rung, "") for rung in rungs), str(seeds[key])] for key, cells in lines.items()]
+    yield from grid(["R@1 / MAP@R", "backbone", *rungs, "seeds"], rows)
+
+
+def _trained(kept: Path) -> Iterator[str]:
     """Untrained, trained, and trained with IAA: one row for each data set, with the default loss."""
     rows = []
     for bench, _, study in _comparisons(kept, LOSSES[:1]):
@@ -66,10 +87,25 @@ def _ladder(kept: Path) -> Iterator[str]:
             for arm in ("baseline", "iaa")
         )
         rows.append([TITLES[bench], _untrained(study), *cells, str(len(study["seeds"]))])
-    yield from _grid(["R@1 / MAP@R", "untrained", "trained", "trained + IAA", "seeds"], rows)
+    yield from grid(["R@1 / MAP@R", "untrained", "trained", "trained + IAA", "seeds"], rows)
+
+
+def _tally(kept: Path, losses: Iterable[str]) -> str:
+    """How many comparisons gained, lost, or showed nothing."""
+    counts = {metric: {"rose": 0, "fell": 0, "all": 0} for metric in ("R@1", "MAP@R")}
+    for _, _, study in _comparisons(kept, losses):
+        for metric, count in counts.items():
+            scores = study["summary"]["test"][metric]
+            gain = paired(scores["baseline"]["values"], scores["iaa"]["values"])
+            count["all"] += 1
+            if gain.p_t is not None and gain.p_t < 0.05:
+                count["rose" if gain.difference > 0 else "fell"] += 1
+    parts = (f"{metric} rose in {c['rose']} and fell in {c['fell']}" for metric, c in counts.items())
+    return f"Of {counts['R@1']['all']} comparisons, {', '.join(parts)} (p < 0.05).\n"
 
 
 def _losses(kept: Path) -> Iterator[str]:
+    yield _tally(kept, [*MAIN, *FURTHER])
     yield "## Main losses\n"
     yield from _table(kept, MAIN)
     yield "## Further losses\n"
@@ -145,12 +181,12 @@ def _table(kept: Path, losses: Iterable[str], arms: tuple[str, str] = ("baseline
         for metric in ("R@1", "MAP@R"):
             scores = study["summary"]["test"][metric]
             gain = paired(*(scores[arm]["values"] for arm in arms))
-            cells += [_number(scores[arm]) for arm in arms]
-            cells += [f"{gain.difference:+.2f}", _p(gain.p_t)]
+            cells += [number(scores[arm]) for arm in arms]
+            cells += [f"{gain.difference:+.2f}", p_value(gain.p_t)]
         rows.append(cells)
     head = ["data", "loss", "seeds", "untrained R@1"]
     head += [f"{metric} {column}" for metric in ("R@1", "MAP@R") for column in (*arms, "gain", "p")]
-    return [*_grid(head, rows)] if rows else []
+    return [*grid(head, rows)] if rows else []
 
 
 def _score(study: dict[str, Any], metric: str, arm: str) -> float:
@@ -177,9 +213,9 @@ def _ceiling() -> Iterator[str]:
             cells = [loss, strength, f"{mean(scores['baseline, 0']):.2f}"]
             cells += [f"{mean(scores[f'{source}, {strength}']):.2f}" for source in SOURCES]
             gain = paired(scores[name], scores[f"corrected, {strength}"])
-            rows.append([*cells, f"{gain.difference:+.2f}", _p(gain.p_t)])
+            rows.append([*cells, f"{gain.difference:+.2f}", p_value(gain.p_t)])
     yield CEILING
-    yield from _grid(["loss", "strength", "baseline", *SOURCES, "corrected - uncorrected", "p"], rows)
+    yield from grid(["loss", "strength", "baseline", *SOURCES, "corrected - uncorrected", "p"], rows)
 
 
 def _hardness() -> Iterator[str]:
@@ -195,89 +231,12 @@ def _hardness() -> Iterator[str]:
         + [f"{row[distance]:.3f}" for distance in distances]
         for row in measured
     ]
-    yield from _grid([*measured[0]], rows)
-
-
-def _choices() -> Iterator[str]:
-    """From tuning.json, in two or three tables."""
-    tuned = json.loads((HERE / "tuning.json").read_text())
-    rows, changes, names = [], [], list[str]()
-    for bench, losses in tuned.items():
-        for loss, study in losses.items():
-            row = [bench, loss]
-            for kind, chosen in (("baseline", "baseline_chosen"), ("iaa", "chosen")):
-                tried = study.get(kind, {})
-                best = max((trial["mean"] for trial in tried.values()), default=float("nan"))
-                row += [_short(study[chosen]), str(len(tried)), f"{best:.2f}" if tried else ""]
-            rows.append(row)
-            if "alternatives" in study:
-                names = [*study["alternatives"]]
-                gains = (f"{trial['mean'] - best:+.2f}" for trial in study["alternatives"].values())
-                changes.append([bench, loss, *gains])
-    if not rows:
-        return
-    head = ["data", "loss"]
-    head += [
-        f"{kind}{column}" for kind in ("baseline", "IAA") for column in (" chosen", ", trials", ", MAP@R")
-    ]
-    yield from _grid(head, rows)
-    yield "## The same margin for both\n"
-    yield "Trials in which both used the same margin; IAA at its chosen strength, before own copies.\n"
-    yield from _grid(["data", "loss", "margin", "baseline", "IAA", "gain"], [*_margins(tuned)])
-    if changes:
-        yield "## Single changes\n"
-        yield "Changes of that MAP@R when one option of the chosen IAA changes. None of them was adopted.\n"
-        yield from _grid(["data", "loss", *names], changes)
-
-
-def _margins(tuned: dict[str, Any]) -> Iterator[list[str]]:
-    """Baseline and IAA at every margin that both have tried."""
-    for bench, losses in tuned.items():
-        for loss in MARGINS:
-            name, values = margins_of(bench, loss)
-            if "iaa" not in (study := losses.get(loss, {})):
-                continue
-            begun = {"baseline": USUAL[name], "iaa": study["baseline_chosen"]["loss_options"][name]}
-            first = {
-                "baseline": f"rate-{study['chosen']['optimizer.lr']:g}",
-                "iaa": f"strength-{study['chosen']['augment.strength']:g}",
-            }
-            for value in values:
-                trials = {
-                    kind: first[kind] if value == begun[kind] else f"{further}margin-{value:g}"
-                    for kind, further in (("baseline", ""), ("iaa", "iaa-"))
-                }
-                if all(trial in study[kind] for kind, trial in trials.items()):
-                    plain, boosted = (study[kind][trial]["mean"] for kind, trial in trials.items())
-                    gain = f"{boosted - plain:+.2f}"
-                    yield [bench, loss, f"{name} {value:g}", f"{plain:.2f}", f"{boosted:.2f}", gain]
-
-
-def _short(fields: dict[str, Any]) -> str:
-    flat = {key: value for key, value in fields.items() if not isinstance(value, dict)}
-    flat |= fields.get("loss_options", {})
-    return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in flat.items())
+    yield from grid([*measured[0]], rows)
 
 
 def _bench_of(study: str) -> str:
     """The longest name that fits: cub-head-triplet belongs to cub-head, not to cub."""
     return max((bench for bench in TITLES if study.startswith(f"{bench}-")), key=len)
-
-
-def _number(score: dict[str, Any]) -> str:
-    return f"{score['mean']:.2f}" + ("" if score["deviation"] is None else f"{PLUS}{score['deviation']:.2f}")
-
-
-def _p(value: float | None) -> str:
-    return "" if value is None else "<\u00a00.001" if value < 0.001 else f"{value:.3f}"
-
-
-def _grid(head: list[str], rows: list[list[str]]) -> Iterator[str]:
-    yield from (_line(head), _line(["---"] * len(head)), *map(_line, rows), "")
-
-
-def _line(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def write() -> None:

@@ -31,6 +31,31 @@ def test_the_main_table_shows_losses_as_well_as_gains(tmp_path):
     assert "- cub-head: [triplet](cub-head-triplet.md)" in shown
 
 
+def test_gains_and_losses_are_counted(tmp_path):
+    for loss, difference in (("triplet", -1.5), ("circle", 2.0), ("margin", 1.0)):
+        (tmp_path / f"cub-head-{loss}.json").write_text(json.dumps(comparison(difference)))
+    shown = results_pages.pages(tmp_path)["results/losses.md"]
+    assert "Of 3 comparisons, R@1 rose in 2 and fell in 1, MAP@R rose in 2 and fell in 1 (p < 0.05)" in shown
+
+
+def test_a_ladder_has_a_column_for_each_rung(tmp_path):
+    rows = [
+        {"data": "CUB", "backbone": network, "rung": rung, "seeds": 3, "R@1": score, "MAP@R": score / 2}
+        for network, rung, score in (
+            ("Lite0", "frozen", 52.0),
+            ("Lite0", "head", 54.0),
+            ("ViT", "frozen", 70.0),
+        )
+    ]
+    (tmp_path / "ladder.json").write_text(json.dumps({"rows": rows}))
+    lines = [*results_pages._ladder(tmp_path, tmp_path / "ladder.json")]
+    assert lines[0] == "| R@1 / MAP@R | backbone | frozen | head | seeds |"
+    assert lines[2:4] == [
+        "| CUB | Lite0 | 52.0 / 26.0 | 54.0 / 27.0 | 3 |",
+        "| CUB | ViT | 70.0 / 35.0 |  | 3 |",
+    ]
+
+
 def test_a_pretrained_network_and_not_raw_pixels_stands_for_untrained():
     rows = {"pixels (16 x 16)": {"test": {"R@1": 4.2}}, "pretrained lite0": {"test": {"R@1": 35.6}}}
     assert results_pages._untrained({"untrained": rows}, metrics=("R@1",)) == "35.6"
