@@ -8,7 +8,10 @@ import itertools
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image
+
+Pixels = npt.NDArray[np.float64]
 
 SHAPES = {  # petals, sharpness of the tips, roundness of the sides: the superformula of Gielis
     "disc": (0.0, 1.0, 1.0),
@@ -53,18 +56,17 @@ def draw(name: str, rng: np.random.Generator, size: int = 128) -> Image.Image:
     return Image.fromarray((255 * pixels.clip(0, 1)).astype(np.uint8))
 
 
-def _outline(shape: str, theta: np.ndarray) -> np.ndarray:
+def _outline(shape: str, theta: Pixels) -> Pixels:
     petals, tip, side = SHAPES[shape]
     if not petals:
         return np.ones_like(theta)
     wave = np.abs(np.cos(petals * theta / 4)) ** side + np.abs(np.sin(petals * theta / 4)) ** side
-    outline: np.ndarray = wave ** (-1 / tip)
-    return outline / outline.max()
+    outline = wave ** (-1 / tip)
+    scaled: Pixels = outline / outline.max()
+    return scaled
 
 
-def _pattern(
-    pattern: str, u: np.ndarray, v: np.ndarray, radius: np.ndarray, theta: np.ndarray, pace: float
-) -> np.ndarray:
+def _pattern(pattern: str, u: Pixels, v: Pixels, radius: Pixels, theta: Pixels, pace: float) -> Pixels:
     """0 or 1 for every pixel."""
     waves = {
         "striped": np.sin(17 * pace * u),
@@ -73,12 +75,14 @@ def _pattern(
         "checked": np.sin(11 * pace * u) * np.sin(11 * pace * v),
         "rayed": np.sin(9 * theta),
     }
-    return (waves[pattern] > 0).astype(float)
+    shade: Pixels = (waves[pattern] > 0).astype(np.float64)
+    return shade
 
 
-def _rgb(hue: np.ndarray, saturation: np.ndarray, value: np.ndarray) -> np.ndarray:
+def _rgb(hue: Pixels, saturation: Pixels, value: Pixels) -> Pixels:
     ramp = np.clip(np.abs((hue[..., None] * 6 + np.array([0, 4, 2])) % 6 - 3) - 1, 0, 1)
-    return value[..., None] * (1 - saturation[..., None] * (1 - ramp))
+    color: Pixels = value[..., None] * (1 - saturation[..., None] * (1 - ramp))
+    return color
 
 
 def write(folder: str | Path, *, classes: int = 40, per_class: int = 12, size: int = 128) -> Path:
