@@ -176,7 +176,7 @@ def test_every_snippet_of_a_page_runs(page, tmp_path, monkeypatch, unchecked):
     if page.name == "quickstart.md":
         run = tiny_server.trained(tmp_path)
         shutil.copy(next((tmp_path / "images").rglob("*.png")), tmp_path / "query.jpg")
-        monkeypatch.setattr(iaa, "train", lambda config: run, raising=False)
+        monkeypatch.setattr(iaa, "train", lambda config: iaa.Run(run), raising=False)
     if page.name == "datasets.md":
         tiny_datasets.cub(tmp_path / "data")
     names: dict[str, Any] = {"__name__": "snippet"}
