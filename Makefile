@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # Threads that wait do not spin: kinder, and quicker on a busy machine.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: help run test check static format docs results clean
+.PHONY: help run test check static format docs results torture clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
