@@ -22,7 +22,11 @@ from results_prose import (
     LADDER,
     LEGEND,
     LOSSES_PAGE,
+    NAMES,
+    RESULTS,
+    RUNGS,
     TITLES,
+    TRAINED,
 )
 from studies import FURTHER, LOSSES
 from surroundings import HERE
@@ -41,7 +45,7 @@ SOURCES = ("uncorrected", "corrected", "all samples")
 def pages(kept: Path = KEPT) -> dict[str, str]:
     """Every page by its path below docs/."""
     return {
-        "results.md": "\n".join([LADDER, *_ladder(kept), LEGEND]),
+        "results.md": "\n".join([RESULTS, *_overview(kept), LEGEND]),
         "results/losses.md": "\n".join([LOSSES_PAGE, *_losses(kept)]),
         "results/correction.md": "\n".join([CORRECTION, *_correction(kept)]),
         "results/ablations.md": "\n".join([ABLATIONS, *_ablations(kept)]),
@@ -56,26 +60,39 @@ def readme(text: str, kept: Path = KEPT) -> str:
     return f"{before}{MARKS[0]}\n" + "\n".join(_ladder(kept)) + f"{MARKS[1]}{after}"
 
 
-def _ladder(kept: Path, file: Path | None = None) -> Iterator[str]:
-    """From ladder.json: every rung for each data set and backbone; without it, trained and not.
+def _overview(kept: Path) -> Iterator[str]:
+    if (HERE / "ladder.json").exists():
+        yield LADDER
+        yield from _ladder(kept)
+    yield TRAINED
+    yield from _trained(kept)
 
-    The file holds ``{"rows": [{"data", "backbone", "rung", "seeds", "R@1", "MAP@R"}, …]}``; scores are means.
-    """
+
+def _ladder(kept: Path, file: Path | None = None) -> Iterator[str]:
+    """From ladder.json: every rung for each data set and backbone; without it, trained and not."""
     file = file or HERE / "ladder.json"
     if not file.exists():
         yield from _trained(kept)
         return
-    measured = json.loads(file.read_text())["rows"]
-    rungs = [*dict.fromkeys(row["rung"] for row in measured)]
-    lines: dict[tuple[str, str], dict[str, str]] = {}
-    for row in measured:
-        scores = f"{row['R@1']:.1f} / {row['MAP@R']:.1f}"
-        lines.setdefault((row["data"], row["backbone"]), {})[row["rung"]] = scores
-    seeds = {
-        key: max(row["seeds"] for row in measured if (row["data"], row["backbone"]) == key) for key in lines
-    }
-    rows = [[*key, *(cells.get(rung, "") for rung in rungs), str(seeds[key])] for key, cells in lines.items()]
-    yield from grid(["R@1 / MAP@R", "backbone", *rungs, "seeds"], rows)
+    ladders = {name: ladder["rungs"] for name, ladder in json.loads(file.read_text())["ladders"].items()}
+    rungs = [rung for rung in RUNGS if any(rung in measured for measured in ladders.values())]
+    rows = []
+    for name, measured in sorted(ladders.items(), key=_rank):
+        data, backbone, part = name.split("/")
+        title = NAMES.get(data, data) + ("" if part == "all" else f", {part} images per class")
+        cells = [_means(measured.get(rung, [])) for rung in rungs]
+        rows.append([title, NAMES.get(backbone, backbone), *cells, str(max(map(len, measured.values())))])
+    yield from grid(["R@1 / MAP@R", "network", *rungs, "seeds"], rows)
+
+
+def _rank(ladder: tuple[str, Any]) -> tuple[bool, bool, str]:
+    """CUB with all images first, emoji last."""
+    data, backbone, part = ladder[0].split("/")
+    return data != "cub", part != "all", backbone
+
+
+def _means(rows: list[dict[str, float]]) -> str:
+    return " / ".join(f"{mean(row[metric] for row in rows):.1f}" for metric in ("R@1", "MAP@R") if rows)
 
 
 def _trained(kept: Path) -> Iterator[str]:

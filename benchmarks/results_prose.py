@@ -7,10 +7,27 @@ TITLES = {
     "cub": "CUB, all of Lite0, 112 px, four epochs",
     "cub-long": "CUB, all of Lite0, eight epochs",
 }
-LADDER = """# Results
+NAMES = {
+    "cub": "CUB",
+    "emoji": "Emoji",
+    "lite0": "Lite0",
+    "tinyvit": "TinyViT-5M",
+    "convnet": "small network",
+}
+RUNGS = ("frozen", "square root", "whitening", "head", "head + IAA", "fine-tuned", "fine-tuned + IAA")
+"""Of benchmarks/ladder.py."""
+RESULTS = """# Results
 
-Each row is one data set, trained with the default loss, multi-similarity. Scores are percent on classes that
-training has never seen, the mean over seeds. The last epoch is reported; nothing is selected on test classes.
+R@1 / MAP@R in percent on classes that training has never seen, mean over seeds. Nothing is selected on test
+classes: losses, rates and strengths were chosen on held-out training classes.
+"""
+LADDER = """## What each step adds
+
+From a frozen pretrained network upwards (`benchmarks/ladder.py`).
+"""
+TRAINED = """## With and without IAA
+
+Multi-similarity, the default loss; the last epoch of training.
 """
 LEGEND = """Untrained is the frozen network, or raw pixels where the network starts from random weights.
 Baseline and IAA share seeds, and therefore first weights, batches and budget.

@@ -38,21 +38,22 @@ def test_gains_and_losses_are_counted(tmp_path):
     assert "Of 3 comparisons, R@1 rose in 2 and fell in 1, MAP@R rose in 2 and fell in 1 (p < 0.05)" in shown
 
 
-def test_a_ladder_has_a_column_for_each_rung(tmp_path):
-    rows = [
-        {"data": "CUB", "backbone": network, "rung": rung, "seeds": 3, "R@1": score, "MAP@R": score / 2}
-        for network, rung, score in (
-            ("Lite0", "frozen", 52.0),
-            ("Lite0", "head", 54.0),
-            ("ViT", "frozen", 70.0),
-        )
-    ]
-    (tmp_path / "ladder.json").write_text(json.dumps({"rows": rows}))
+def test_a_ladder_has_a_column_for_each_rung_that_was_measured(tmp_path):
+    def rows(*recalls: float) -> list[dict[str, float]]:
+        return [{"R@1": recall, "MAP@R": recall / 2} for recall in recalls]
+
+    ladders = {
+        "emoji/lite0/all": {"rungs": {"frozen": rows(40.0)}},
+        "cub/tinyvit/3": {"rungs": {"frozen": rows(70.0)}},
+        "cub/lite0/all": {"rungs": {"frozen": rows(52.0), "head": rows(53.0, 55.0)}},
+    }
+    (tmp_path / "ladder.json").write_text(json.dumps({"ladders": ladders}))
     lines = [*results_pages._ladder(tmp_path, tmp_path / "ladder.json")]
-    assert lines[0] == "| R@1 / MAP@R | backbone | frozen | head | seeds |"
-    assert lines[2:4] == [
-        "| CUB | Lite0 | 52.0 / 26.0 | 54.0 / 27.0 | 3 |",
-        "| CUB | ViT | 70.0 / 35.0 |  | 3 |",
+    assert lines[0] == "| R@1 / MAP@R | network | frozen | head | seeds |"
+    assert lines[2:5] == [
+        "| CUB | Lite0 | 52.0 / 26.0 | 54.0 / 27.0 | 2 |",
+        "| CUB, 3 images per class | TinyViT-5M | 70.0 / 35.0 |  | 1 |",
+        "| Emoji | Lite0 | 40.0 / 20.0 |  | 1 |",
     ]
 
 
