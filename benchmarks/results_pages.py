@@ -11,6 +11,7 @@ from typing import Any
 
 from markdown_tables import PLUS, grid, number, p_value
 from results_choices import choices
+from results_ladder import LADDER_FILE, ladder
 from results_prose import (
     ABLATIONS,
     CEILING,
@@ -22,9 +23,7 @@ from results_prose import (
     LADDER,
     LEGEND,
     LOSSES_PAGE,
-    NAMES,
     RESULTS,
-    RUNGS,
     TITLES,
     TRAINED,
 )
@@ -57,42 +56,20 @@ def readme(text: str, kept: Path = KEPT) -> str:
     """README with the short table between its two marks."""
     before, _, rest = text.partition(MARKS[0])
     _, _, after = rest.partition(MARKS[1])
-    return f"{before}{MARKS[0]}\n" + "\n".join(_ladder(kept)) + f"{MARKS[1]}{after}"
+    return f"{before}{MARKS[0]}\n" + "\n".join(_short(kept)) + f"{MARKS[1]}{after}"
 
 
 def _overview(kept: Path) -> Iterator[str]:
-    if (HERE / "ladder.json").exists():
+    if LADDER_FILE.exists():
         yield LADDER
-        yield from _ladder(kept)
+        yield from ladder()
     yield TRAINED
     yield from _trained(kept)
 
 
-def _ladder(kept: Path, file: Path | None = None) -> Iterator[str]:
-    """From ladder.json: every rung for each data set and backbone; without it, trained and not."""
-    file = file or HERE / "ladder.json"
-    if not file.exists():
-        yield from _trained(kept)
-        return
-    ladders = {name: ladder["rungs"] for name, ladder in json.loads(file.read_text())["ladders"].items()}
-    rungs = [rung for rung in RUNGS if any(rung in measured for measured in ladders.values())]
-    rows = []
-    for name, measured in sorted(ladders.items(), key=_rank):
-        data, backbone, part = name.split("/")
-        title = NAMES.get(data, data) + ("" if part == "all" else f", {part} images per class")
-        cells = [_means(measured.get(rung, [])) for rung in rungs]
-        rows.append([title, NAMES.get(backbone, backbone), *cells, str(max(map(len, measured.values())))])
-    yield from grid(["R@1 / MAP@R", "network", *rungs, "seeds"], rows)
-
-
-def _rank(ladder: tuple[str, Any]) -> tuple[bool, bool, str]:
-    """CUB with all images first, emoji last."""
-    data, backbone, part = ladder[0].split("/")
-    return data != "cub", part != "all", backbone
-
-
-def _means(rows: list[dict[str, float]]) -> str:
-    return " / ".join(f"{mean(row[metric] for row in rows):.1f}" for metric in ("R@1", "MAP@R") if rows)
+def _short(kept: Path) -> Iterator[str]:
+    """The ladder, or what there is without it."""
+    return ladder() if LADDER_FILE.exists() else _trained(kept)
 
 
 def _trained(kept: Path) -> Iterator[str]:

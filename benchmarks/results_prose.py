@@ -7,15 +7,6 @@ TITLES = {
     "cub": "CUB, all of Lite0, 112 px, four epochs",
     "cub-long": "CUB, all of Lite0, eight epochs",
 }
-NAMES = {
-    "cub": "CUB",
-    "emoji": "Emoji",
-    "lite0": "Lite0",
-    "tinyvit": "TinyViT-5M",
-    "convnet": "small network",
-}
-RUNGS = ("frozen", "square root", "whitening", "head", "head + IAA", "fine-tuned", "fine-tuned + IAA")
-"""Of benchmarks/ladder.py."""
 RESULTS = """# Results
 
 R@1 / MAP@R in percent on classes that training has never seen, mean over seeds. Nothing is selected on test

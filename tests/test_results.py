@@ -5,6 +5,7 @@ import tarfile
 
 import pytest
 import results
+import results_ladder
 import results_pages
 import studies
 
@@ -48,7 +49,7 @@ def test_a_ladder_has_a_column_for_each_rung_that_was_measured(tmp_path):
         "cub/lite0/all": {"rungs": {"frozen": rows(52.0), "head": rows(53.0, 55.0)}},
     }
     (tmp_path / "ladder.json").write_text(json.dumps({"ladders": ladders}))
-    lines = [*results_pages._ladder(tmp_path, tmp_path / "ladder.json")]
+    lines = [*results_ladder.ladder(tmp_path / "ladder.json")]
     assert lines[0] == "| R@1 / MAP@R | network | frozen | head | seeds |"
     assert lines[2:5] == [
         "| CUB | Lite0 | 52.0 / 26.0 | 54.0 / 27.0 | 2 |",
