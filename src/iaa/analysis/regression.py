@@ -11,10 +11,12 @@ SMALLEST = 0.05
 
 
 def untrained_rows(table: Mapping[str, Mapping[str, Scores]], test: str) -> dict[str, Scores]:
-    """The rows of a run's score table that were measured before training, for one test set."""
-    return {
-        name: tests[test] for name, tests in table.items() if not name.startswith("trained") and test in tests
-    }
+    """The rows of a run's score table that were measured before training, for one test set.
+
+    Where heads were compared, that is the frozen network alone.
+    """
+    names = ["frozen"] if "frozen" in table else [name for name in table if not name.startswith("trained")]
+    return {name: table[name][test] for name in names if test in table[name]}
 
 
 def best_untrained(rows: Mapping[str, Scores]) -> str | None:

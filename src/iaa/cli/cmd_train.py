@@ -94,9 +94,12 @@ def show(run: "Run") -> None:
         unseen = "test classes" if metrics["train"].get("tested_as_well") else "unseen classes"
         title = f"{unseen}, percent" + (f" ({test})" if len(tests) > 1 else "")
         columns = list(metrics["test"][test])
-        table = Table("", *columns, title=title, title_justify="left")
+        held_out = _held_out(metrics)
+        table = Table("", *columns, *held_out[""], title=title, title_justify="left")
         for name, scores in metrics["table"].items():
-            table.add_row(name, *(f"{scores[test][column]:.1f}" for column in columns))
+            values = [f"{scores[test][column]:.1f}" for column in columns]
+            chosen = " (chosen)" if name == metrics.get("ladder", {}).get("chosen") else ""
+            table.add_row(name + chosen, *values, *held_out.get(name, ()))
         if paper and test in paper.numbers:
             printed = paper.numbers[test]
             cells = [f"{printed[column]:.1f}" if column in printed else "" for column in columns]
@@ -107,7 +110,22 @@ def show(run: "Run") -> None:
         console.print(f"not the paper's recipe: {', '.join(paper.departures)}", highlight=False, markup=False)
     minutes = metrics["training_seconds"] / 60
     summary = f"epoch {metrics['epoch'] + 1}, {minutes:.1f} minutes of training\n{run.path}"
+    if "ladder" in metrics:
+        rungs = metrics["ladder"]["rungs"]
+        left_out = [f"Left out: {rung['name']}, {rung['left_out']}." for rung in rungs if rung["left_out"]]
+        summary = "\n".join([metrics["ladder"]["reason"], *left_out, f"{minutes:.1f} minutes", str(run.path)])
     console.print(summary, highlight=False, markup=False, soft_wrap=True)  # a path must not be wrapped
+
+
+def _held_out(metrics: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The column of scores on held-out training classes: its title under the empty name, a cell per row."""
+    if "ladder" not in metrics:
+        return {"": []}
+    cells = {"": ["held-out MAP@R"]}
+    for rung in metrics["ladder"]["rungs"]:
+        values = [scores["MAP@R"] for scores in rung["held_out"]]
+        cells[rung["name"]] = [f"{sum(values) / len(values):.1f}" if values else ""]
+    return cells
 
 
 def _warn(console: Console, metrics: Mapping[str, Any], test: str) -> None:

@@ -14,6 +14,10 @@ HeadKind = Literal["linear", "power", "whitening", "none"]
 """``power`` is a linear head behind the signed power of a whitening, which it can start from."""
 
 
+FLOOR = 1e-4
+"""Added to features before a root, whose gradient is infinite at 0."""
+
+
 class PowerLinear(nn.Linear):
     """A linear layer on the signed power of its input; an exponent of 1 is a plain linear layer."""
 
@@ -25,15 +29,17 @@ class PowerLinear(nn.Linear):
 
     def forward(self, z: Float[Tensor, "N D"]) -> Float[Tensor, "N E"]:
         """Embeddings, not normalised."""
-        return F.linear(signed_power(z, self.exponent), self.weight, self.bias)
+        raised = z.abs() + FLOOR * (self.exponent < 1)  # a root has no gradient at 0
+        return F.linear(signed_power(z.sign() * raised, self.exponent), self.weight, self.bias)
 
     @torch.no_grad()
-    def start_from(self, whitening: Whitening) -> None:
-        """Take over a whitening; its rows fill the first dimensions, and any further ones start small."""
+    def start_from(self, whitening: Whitening, *, scale: float = 1.0) -> None:
+        """Take over a whitening times ``scale``; further dimensions than it has start small."""
         rows = len(whitening.weight)
         self.exponent.copy_(whitening.exponent)
         self.weight.mul_(whitening.weight.norm(dim=1).mean() / self.weight.norm(dim=1).mean() * 0.1)
         self.weight[:rows] = whitening.weight[: len(self.weight)]
+        self.weight.mul_(scale)
         self.bias.copy_(-self.weight @ whitening.center)
 
 

@@ -26,7 +26,8 @@ def fit_head(task: Task) -> None:
         whitening.sync()
     whitening.solve()
     if isinstance(head, PowerLinear):
-        head.start_from(whitening.to(head.weight.device))
+        length = whitening(z).norm(dim=1).mean()  # learning rates suit embeddings of about unit length
+        head.start_from(whitening.to(head.weight.device), scale=1 / float(length))
     else:
         head.load_state_dict(whitening.state_dict())
     if task.average is not None:  # it began with the head as it was

@@ -24,7 +24,7 @@ def resolve(config: Config) -> Config:
     if model == "auto" and not vectors:
         scratch = config.data == "emoji" or not (network.pretrained or network.weights)
         model = "convnet" if scratch else _best_network(network.weights)
-    pretrained = model != "convnet" and bool(network.pretrained or network.weights)
+    pretrained = network.weights is not None or (network.pretrained and model != "convnet")
     head = network.head
     if head == "auto" and (vectors or not pretrained):
         head = "linear"

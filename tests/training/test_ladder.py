@@ -1,0 +1,189 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+import iaa
+import tiny_runs
+from iaa.config import Images, Network, Split
+from iaa.models import build
+from iaa.training.defaults import OFFLINE_NETWORK, resolve
+from iaa.training.rungs import Rung
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    """A folder whose classes differ by colour, and weights to start from."""
+    base = tmp_path_factory.mktemp("ladder")
+    generator = np.random.default_rng(0)
+    for label in range(12):
+        color = generator.integers(0, 256, 3)
+        for number in range(6):
+            path = base / "data" / f"c{label:02}" / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            noise = generator.normal(0, 40, (20, 20, 3))
+            Image.fromarray((color + noise).clip(0, 255).astype(np.uint8)).save(path)
+    torch.manual_seed(1)
+    network = build("convnet", dim=None)
+    save_file(
+        {key: value.contiguous() for key, value in network.backbone.state_dict().items()},
+        base / "w.safetensors",
+    )
+    return base
+
+
+def config(start, out, **fields):
+    chosen = {
+        "network": Network(weights=str(start / "w.safetensors"), dim=8),
+        "images": Images(size=16, workers=0),
+        "split": Split(test_share=0.25),
+        "model": "convnet",
+        "epochs": 1,
+    }
+    return tiny_runs.tiny(start / "data", out, **{**chosen, **fields})
+
+
+@pytest.fixture(scope="module")
+def run(start, tmp_path_factory):
+    return iaa.train(config(start, tmp_path_factory.mktemp("runs")), quiet=True)
+
+
+def test_every_rung_is_scored_and_the_best_on_held_out_classes_is_the_model(run):
+    ladder = run.metrics["ladder"]
+    assert [rung["name"] for rung in ladder["rungs"]] == ["frozen", "whitening", "head + IAA"]
+    assert list(run.metrics["table"]) == ["frozen", "whitening", "head + IAA"]
+    means = {rung["name"]: np.mean([fold["MAP@R"] for fold in rung["held_out"]]) for rung in ladder["rungs"]}
+    assert means[ladder["chosen"]] == max(means.values())
+    assert run.metrics["test"] == run.metrics["table"][ladder["chosen"]]
+    assert ladder["chosen"].split(" ")[0] in ladder["reason"].lower()
+
+
+def test_the_model_embeds_images_as_it_was_scored(run):
+    data = run.embeddings("test")
+    paths = [f"{data.meta['root']}/{name}" for name in data.ids]
+    torch.testing.assert_close(run.model.embed(paths), data.z, rtol=1e-4, atol=1e-5)
+    assert run.config.network.freeze_backbone
+    assert run.config.network.head in ("none", "whitening", "linear")
+    assert run.statistics.count.sum() == run.metrics["train"]["samples"]
+
+
+def test_features_are_computed_once(start, run, monkeypatch, tmp_path):
+    def refuse(*args, **options):
+        raise AssertionError("features were computed again")
+
+    monkeypatch.setattr("iaa.training.features.embed_images", refuse)
+    again = replace(config(start, run.path.parent), effort="quick")
+    names = [rung["name"] for rung in iaa.train(again, quiet=True).metrics["ladder"]["rungs"]]
+    assert names == ["frozen", "whitening"]
+    with pytest.raises(AssertionError, match="computed again"):
+        iaa.train(config(start, tmp_path), quiet=True)
+
+
+def test_fine_tuning_is_the_next_rung_and_kept_only_if_it_is_better(start, run):
+    tuned = iaa.train(replace(config(start, run.path.parent), effort="high"), quiet=True)
+    rung = tuned.metrics["ladder"]["rungs"][-1]
+    assert rung["name"] == "fine-tuned + IAA"
+    assert len(rung["held_out"]) == 1
+    assert (tuned.metrics["ladder"]["chosen"] == rung["name"]) == (not rung["left_out"])
+    assert tuned.model.embed([str(next((start / "data").glob("*/*.png")))]).shape[1] == tuned.model.dim
+
+
+def test_an_interrupted_ladder_continues(start, run, monkeypatch):
+    monkeypatch.setattr("iaa.training.ladder._finish", lambda *args: None)
+    stopped = iaa.train(config(start, run.path.parent), quiet=True)
+    assert not stopped.finished
+    monkeypatch.undo()
+    monkeypatch.setattr("iaa.training.features.embed_images", None)
+    assert iaa.train(resume=stopped, quiet=True).metrics["table"] == run.metrics["table"]
+
+
+def test_unreadable_images_of_any_part_stop_it_or_are_left_out(start, tmp_path, caplog):
+    data = tiny_runs.images(tmp_path / "data", classes=8)
+    broken = sorted(data.glob("*/*.png"))[-1]
+    broken.write_text("not an image")
+    wanted = replace(config(start, tmp_path), data=f"folder:{data}", effort="quick")
+    with pytest.raises(ValueError, match=rf"{broken.name}: .*--images.on-bad-image skip"):
+        iaa.train(wanted, quiet=True)
+    skipping = replace(wanted, images=replace(wanted.images, on_bad_image="skip"))
+    run = iaa.train(skipping, quiet=True)
+    assert run.finished
+    assert str(broken) in caplog.text
+
+
+def test_too_few_classes_are_refused(start, tmp_path):
+    data = tiny_runs.images(tmp_path / "data", classes=5)
+    wanted = replace(config(start, tmp_path), data=f"folder:{data}")
+    with pytest.raises(ValueError, match=r"3 training classes; comparing heads needs 4"):
+        iaa.train(wanted, quiet=True)
+
+
+def test_a_rung_that_cannot_be_made_is_left_out_with_its_reason(start, tmp_path):
+    data = tiny_runs.images(tmp_path / "data", classes=8, each=1)
+    run = iaa.train(replace(config(start, tmp_path), data=f"folder:{data}", effort="quick"), quiet=True)
+    whitening = run.metrics["ladder"]["rungs"][1]
+    assert "a class of at least two samples" in whitening["left_out"]
+    assert run.metrics["ladder"]["chosen"] == "frozen"
+
+
+@pytest.mark.parametrize("head", ["whitening", "none"])
+def test_a_head_can_be_named(start, tmp_path, head):
+    wanted = config(start, tmp_path)
+    run = iaa.train(replace(wanted, network=replace(wanted.network, head=head)), quiet=True)
+    assert "ladder" not in run.metrics
+    data = run.embeddings("test")
+    paths = [f"{data.meta['root']}/{name}" for name in data.ids]
+    torch.testing.assert_close(run.model.embed(paths), data.z, rtol=1e-4, atol=1e-5)
+    if head == "whitening":
+        features = iaa.load(run).network
+        whitening = features.head
+        assert isinstance(whitening, iaa.Whitening)
+        assert whitening.weight.shape == (8, features.features)
+
+
+def test_whitening_vectors_needs_no_training(run, tmp_path):
+    file = next((run.path.parent / ".features").glob("*-train.safetensors"))
+    data = iaa.Embeddings.load(file)
+    white = iaa.train(
+        iaa.Config(
+            data=f"embeddings:{file}",
+            network=Network(head="whitening"),
+            run=replace(run.config.run, out=str(tmp_path), name="w"),
+        ),
+        quiet=True,
+    )
+    train = white.data.dataset.part("train")
+    expected = iaa.Whitening().fit(data.z[torch.from_numpy(train.rows)], torch.from_numpy(train.labels))
+    torch.testing.assert_close(white.model.embed(data.z), expected.transform(data.z), rtol=1e-4, atol=1e-4)
+
+
+def test_defaults_follow_the_data(monkeypatch):
+    def unreachable(name, **options):
+        raise OSError("no network")
+
+    monkeypatch.setattr("iaa.training.defaults.models.build", unreachable)
+    emoji = resolve(iaa.Config())
+    assert (emoji.model, emoji.network.head, emoji.network.dim) == ("convnet", "linear", 128)
+    own = resolve(iaa.Config(data="folder:photos"))
+    assert (own.model, own.network.head) == (OFFLINE_NETWORK, "auto")
+    scratch = resolve(iaa.Config(data="folder:photos", network=Network(pretrained=False)))
+    assert (scratch.model, scratch.network.head) == ("convnet", "linear")
+    given = resolve(iaa.Config(data="folder:photos", network=Network(weights="w.safetensors")))
+    assert given.model == "timm/tiny_vit_5m_224.dist_in22k"
+    assert resolve(own) == own
+    vectors = resolve(iaa.Config(data="embeddings:x.safetensors"))
+    assert (vectors.network.head, vectors.network.dim) == ("linear", 128)
+
+
+def test_the_mean_of_a_rung_is_over_its_folds():
+    rung = Rung("x", Network(), lambda data, name: None, held_out=[{"MAP@R": 1.0}, {"MAP@R": 4.0}])
+    assert (rung.mean("MAP@R"), rung.mean("MAP@R", 1)) == (2.5, 1.0)
+
+
+def test_the_configuration_names_the_chosen_head(run):
+    saved = json.loads((run / "config.json").read_text())
+    assert saved["network"]["head"] != "auto"
+    assert saved["model"] == "convnet"
