@@ -57,6 +57,8 @@ class Settings:
     """Uploads that never finish."""
     sockets: int = 700
     """Connections that send nothing."""
+    pause: float = 5.0
+    """Seconds before an attack, and after it until memory is measured."""
 
 
 def load(settings: Settings) -> dict[str, Any]:
@@ -71,7 +73,7 @@ def load(settings: Settings) -> dict[str, Any]:
             figures[f"{number} clients"] = tally.report(time.perf_counter() - began)
         return figures
 
-    with served(_run(settings), settle=2) as server:
+    with served(_run(settings), settle=settings.pause / 2) as server:
         return asyncio.run(measure(server))
 
 
@@ -177,7 +179,7 @@ def _under_attack(settings: Settings, attack: Callable[[_Attack], Any], *options
         shared = _Attack(server, settings)
         queries = gallery_queries(_run(settings), server)
         await run_clients(server, queries, 4, 40, 60)  # warm up
-        before = await _probe(server, queries, 3)
+        before = await _probe(server, queries, settings.pause / 2)
         memory = {"before": _megabytes(server.pid)}
         attackers = asyncio.ensure_future(attack(shared))
         await asyncio.sleep(1)
@@ -186,7 +188,7 @@ def _under_attack(settings: Settings, attack: Callable[[_Attack], Any], *options
         await attackers
         for connection in shared.sockets:
             connection.close()
-        await asyncio.sleep(5)
+        await asyncio.sleep(settings.pause)
         memory["after"] = _megabytes(server.pid)
         return {
             "p50_ms_before": before["p50_ms"],
@@ -195,7 +197,7 @@ def _under_attack(settings: Settings, attack: Callable[[_Attack], Any], *options
             **{f"memory_{name}_MB": size for name, size in memory.items()},
         }
 
-    with served(_run(settings), *options, settle=2) as server:
+    with served(_run(settings), *options, settle=settings.pause / 2) as server:
         return asyncio.run(measure(server))
 
 
