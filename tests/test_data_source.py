@@ -5,7 +5,7 @@ import torch
 from PIL import Image
 
 import iaa
-from iaa.config import Config, Split
+from iaa.config import Config, Network, Split
 from iaa.data_source import build_network, open_data
 
 
@@ -62,13 +62,14 @@ def test_a_folder_is_listed_once_for_training_and_test_classes(folder, monkeypat
 
     calls, original = [], custom.folder
     monkeypatch.setattr(custom, "folder", lambda *a, **k: calls.append(1) or original(*a, **k))
-    source = open_data(Config(data=folder, split=Split(test_share=0.25)))
+    source = open_data(Config(data=folder, model="convnet", split=Split(test_share=0.25)))
     assert len(calls) == 1
     assert len(source.tests["test"]) == 18
     assert source.dataset.part("test").paths.tolist() == source.tests["test"].paths.tolist()
 
 
 def test_the_network_fits_the_data(vectors, folder):
-    head, network = (build_network(c, open_data(c)) for c in (Config(data=vectors), Config(data=folder)))
+    configs = Config(data=vectors, network=Network(dim=128)), Config(data=folder, model="convnet")
+    head, network = (build_network(config, open_data(config)) for config in configs)
     assert (head.features, head.dim) == (4, 128)
     assert network.preprocessing["size"] == 48

@@ -21,6 +21,7 @@ def tiny(root: Path, out: Path, **fields: Any) -> Config:
     """A configuration over ``images(root)``; nested ones are given as a whole."""
     chosen: dict[str, Any] = {
         "data": f"folder:{root}",
+        "model": "convnet",
         "epochs": 3,
         "device": "cpu",
         "images": Images(size=16, workers=0),

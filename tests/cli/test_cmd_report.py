@@ -33,7 +33,7 @@ def run(tmp_path_factory):
     ]
     words += ["--images.size", "16", "--images.workers", "0", "--network.dim", "8", "--epochs", "2"]
     words += ["--batch.classes", "4", "--augment.neighbors", "3", "--split.test-share", "0.4"]
-    assert main(["train", "--data", f"folder:{data}", *words]) == 0
+    assert main(["train", "--data", f"folder:{data}", "--model", "convnet", *words]) == 0
     return out / "run-1"
 
 

@@ -121,12 +121,21 @@ def test_too_few_classes_are_refused(start, tmp_path):
         iaa.train(wanted, quiet=True)
 
 
-def test_a_rung_that_cannot_be_made_is_left_out_with_its_reason(start, tmp_path):
-    data = tiny_runs.images(tmp_path / "data", classes=8, each=1)
-    run = iaa.train(replace(config(start, tmp_path), data=f"folder:{data}", effort="quick"), quiet=True)
-    whitening = run.metrics["ladder"]["rungs"][1]
-    assert "a class of at least two samples" in whitening["left_out"]
-    assert run.metrics["ladder"]["chosen"] == "frozen"
+def test_a_rung_that_cannot_be_made_is_left_out_with_its_reason(start, run, monkeypatch):
+    def refuse(self, z, labels):
+        raise ValueError("z must vary within classes")
+
+    monkeypatch.setattr("iaa.training.rungs.Whitening.fit", refuse)
+    kept = iaa.train(replace(config(start, run.path.parent), effort="quick"), quiet=True)
+    assert kept.metrics["ladder"]["rungs"][1]["left_out"] == "z must vary within classes"
+    assert kept.metrics["ladder"]["chosen"] == "frozen"
+
+
+def test_classes_of_one_image_are_refused_in_one_line(start, tmp_path):
+    data = tiny_runs.images(tmp_path / "data", classes=8, each=2)
+    wanted = replace(config(start, tmp_path), data=f"folder:{data}", effort="quick")
+    with pytest.raises(ValueError, match="training classes have one image each"):
+        iaa.train(replace(wanted, split=replace(wanted.split, per_class=1)), quiet=True)
 
 
 @pytest.mark.parametrize("head", ["whitening", "none"])
@@ -145,8 +154,9 @@ def test_a_head_can_be_named(start, tmp_path, head):
 
 
 def test_whitening_vectors_needs_no_training(run, tmp_path):
-    file = next((run.path.parent / ".features").glob("*-train.safetensors"))
-    data = iaa.Embeddings.load(file)
+    features = next((run.path.parent / ".features").glob("*-train.safetensors"))
+    data, file = iaa.Embeddings.load(features), tmp_path / "x.safetensors"
+    replace(data, split=["test"] * len(data)).save(file)
     white = iaa.train(
         iaa.Config(
             data=f"embeddings:{file}",

@@ -175,8 +175,18 @@ def _train(planned: PlannedRun, quiet: bool) -> Path:
 def _planned(home: Path, config: Config, arm: str, seed: int, first: tuple[str, int]) -> PlannedRun:
     untrained = config.run.untrained and (arm, seed) == first  # the same in every arm: measured once
     run = replace(config.run, out=str(home), name=f"{arm}-seed{seed}", untrained=untrained)
-    config = replace(config, seed=seed, run=run)
+    config = _one_network(replace(config, seed=seed, run=run))
     return PlannedRun(arm, seed, config, _existing(home, config))
+
+
+def _one_network(config: Config) -> Config:
+    """With the network resolved; arms train one kind of head, which are not compared with others."""
+    from iaa.training.defaults import resolve
+
+    config = resolve(config)
+    if config.network.head == "auto":
+        config = resolve(replace(config, network=replace(config.network, head="linear")))
+    return config
 
 
 def _existing(home: Path, config: Config) -> Path | None:

@@ -1,20 +1,30 @@
 """A dry run: the size and cost of a configuration, before hours are spent on it."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from iaa.config import Config
 from iaa.data.image_cache import free_memory
+from iaa.data_source import build_network, open_data
+from iaa.embed import embed_batches, resolve_device
 from iaa.training import distributed
+from iaa.training.defaults import compares_heads, resolve
 from iaa.training.setup import assemble, launch
 
 STEPS = 3
+SAMPLE = 192
+"""Images that the speed of a frozen network is measured on."""
 
 
 def dry_run(config: Config) -> dict[str, Any]:
     """Classes, samples, batches, parameters, memory, and the time extrapolated from a few real steps."""
+    config = resolve(config)
+    if compares_heads(config):
+        return _compared(config)
     fabric = launch(config)
     task = assemble(config, fabric)
     sizes = task.train.class_sizes()
@@ -58,6 +68,34 @@ def dry_run(config: Config) -> dict[str, Any]:
         "memory": _memory(),
         "time": f"about {_time(hours)} for {config.epochs} epochs ({1000 * step:.0f} ms per step)",
     }
+    return facts
+
+
+def _compared(config: Config) -> dict[str, Any]:
+    """The same for a run that compares heads: the pass over all images takes most of the time."""
+    source = open_data(config)
+    network = build_network(replace(config, network=replace(config.network, head="none")), source)
+    train = source.dataset.part("train")
+    parts = {"training": train, **source.tests}
+    sample = train.take(np.arange(min(len(train), SAMPLE)))
+    batches = iter(source.in_order(sample, getattr(network, "preprocessing", None)))
+    next(batches)  # starting workers is not part of the speed
+    began, images = time.monotonic(), 0
+    device = resolve_device(config.device)
+    z, _, _ = embed_batches(network.to(device), batches, device=device) if len(sample) > 64 else (train, 0, 0)
+    images = len(z)
+    total = sum(len(part) for part in parts.values())
+    seconds = (time.monotonic() - began) / max(images, 1) * total
+    sizes = train.class_sizes()
+    facts = {
+        "data": f"{config.data}: {len(train):,} training samples of {len(sizes):,} classes "
+        f"({sizes.min()} to {sizes.max()} each)",
+        "network": str(network.describe()),
+        "heads": "frozen, whitening and a trained head, compared on held-out training classes",
+        "memory": _memory(),
+    }
+    if len(sample) > 64:
+        facts["time"] = f"about {_time(seconds / 3600)} for the features of {total:,} images, then the heads"
     return facts
 
 

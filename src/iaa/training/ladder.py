@@ -209,3 +209,8 @@ def _check_classes(source: ImageSource, config: Config) -> None:
             f"{config.data} has {len(sizes)} training classes; comparing heads needs {LEAST_CLASSES}: "
             "add classes, or take the network as it is with --network.head none"
         )
+    if sizes.max() < 2:
+        raise ValueError(
+            f"{config.data}: the training classes have one image each, which says nothing of how a class "
+            "varies: add images, or take the network as it is with --network.head none"
+        )
