@@ -25,7 +25,7 @@ QUERIES = 256
 INDEXES: dict[str, tuple[str, dict[str, int], dict[str, int]]] = {
     "flat": ("FLAT", {}, {}),
     "hnsw": ("HNSW", {"M": 32, "efConstruction": 200}, {"ef": 128}),
-    "ivf": ("IVF_FLAT", {"nlist": 1024}, {"nprobe": 32}),
+    "ivf": ("IVF_FLAT", {"nlist": 1024}, {"nprobe": 64}),
 }
 """Kind to Milvus's name and the parameters of building and of searching."""
 TEXT = {"key": 64, "model": 64, "name": 65_535, "class_name": 65_535, "class_key": 64, "split": 16}
