@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from iaa.errors import need
 from iaa.memory import keep_freed_memory
+from iaa.progress import tracking
 
 if TYPE_CHECKING:
     from iaa.gallery.gallery import Gallery
@@ -31,7 +30,8 @@ def command(
     host: str = "127.0.0.1",
     port: int = 8000,
     open: bool = True,
-    index: Literal["exact", "flat", "hnsw", "ivf"] = "exact",
+    store: str | None = None,
+    index: Literal["auto", "exact", "flat", "hnsw", "ivf"] = "auto",
     device: str = "auto",
     token: str | None = None,
     token_file: Path | None = None,
@@ -54,7 +54,10 @@ def command(
             needs a token. For HTTPS, put a reverse proxy in front of it.
         port: Port to listen on; 0 picks a free one.
         open: Open the page in a browser.
-        index: Exact search, or a faiss index for millions of images (hnsw and ivf are approximate).
+        store: milvus:gallery.db (an embedded Milvus database) or milvus:http://HOST:19530 (a server) keeps
+            the gallery there instead of in RUN/galleries; #NAME behind it names the collection.
+        index: Exact search, or an index of faiss or Milvus for millions of images (hnsw and ivf are
+            approximate). Auto is exact for a file and hnsw for a new collection of Milvus.
         device: auto, cpu, cuda, cuda:1, mps.
         token: Access token that clients must send, of 12 characters or more. Other users of this machine can
             see it in the list of processes: prefer --token-file or the environment variable IAA_TOKEN.
@@ -89,9 +92,12 @@ def command(
     with bind(host, port) as bound:  # a port in use is reported before anything is loaded
         preload()
         model = load(run, device=device)
-        opened = _open_gallery(model, str(run) if gallery is None and model.config is None else gallery)
+        kind = None if index == "auto" or store is None else "flat" if index == "exact" else index
+        spec = str(run) if gallery is None and model.config is None else gallery
+        opened = _open_gallery(model, spec, store=store, index=kind)
         own = None if gallery is None or model.config is None else _own_gallery(model)
-        faiss_index = None if index == "exact" else Index(opened.data.z, kind=index)
+        exact = store is not None or index in ("auto", "exact")
+        faiss_index = None if exact else Index(opened.data.z, kind=index)
 
         def on_start() -> None:
             classes = len(opened.classes)
@@ -169,24 +175,14 @@ def _own_gallery(model: "Model") -> "Gallery | None":
         return None
 
 
-def _open_gallery(model: "Model", spec: str | None) -> "Gallery":
+def _open_gallery(
+    model: "Model", spec: str | None, *, store: str | None = None, index: str | None = None
+) -> "Gallery":
     """Open a gallery, with a progress bar if images have to be embedded first."""
     from iaa.gallery.gallery import Gallery
 
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("embedding the gallery"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=None, visible=False)
-        opened = Gallery.open(
-            model,
-            spec,
-            on_progress=lambda done, total: bar.update(task, completed=done, total=total, visible=True),
-        )
+    with tracking("embedding the gallery") as on_progress:
+        opened = Gallery.open(model, spec, store=store, index=index, on_progress=on_progress)
     for note in opened.notes:
         print(f"note: {note}", file=sys.stderr)
     if opened.left_out:

@@ -25,7 +25,7 @@ QUERIES = 256
 INDEXES: dict[str, tuple[str, dict[str, int], dict[str, int]]] = {
     "flat": ("FLAT", {}, {}),
     "hnsw": ("HNSW", {"M": 32, "efConstruction": 200}, {"ef": 128}),
-    "ivf": ("IVF_FLAT", {"nlist": 1024}, {"nprobe": 32}),
+    "ivf": ("IVF_FLAT", {"nlist": 1024}, {"nprobe": 64}),
 }
 """Kind to Milvus's name and the parameters of building and of searching."""
 TEXT = {"key": 64, "model": 64, "name": 65_535, "class_name": 65_535, "class_key": 64, "split": 16}
@@ -59,7 +59,7 @@ class MilvusCollection:
     @functools.cached_property
     def client(self) -> Any:
         """The connection, made on first use."""
-        milvus = need("pymilvus", extra="milvus")
+        milvus = _pymilvus()
         for package in ("pymilvus", "milvus_lite"):  # errors are raised here, in one line
             logging.getLogger(package).setLevel(logging.CRITICAL)
         uri = self.uri
@@ -108,7 +108,7 @@ class MilvusCollection:
 
     def create(self, dim: int, *, index: str = "hnsw") -> None:
         """An empty collection for vectors of ``dim`` numbers."""
-        milvus = need("pymilvus", extra="milvus")
+        milvus = _pymilvus()
         kind, parameters, _ = INDEXES[index]
         with self.errors():
             schema = self.client.create_schema(auto_id=False, enable_dynamic_field=False)
@@ -219,7 +219,7 @@ class MilvusCollection:
     @contextmanager
     def errors(self, *, connecting: bool = False) -> Iterator[None]:
         """Exceptions of the client as ``OSError`` with one line."""
-        milvus = need("pymilvus", extra="milvus")
+        milvus = _pymilvus()
         grpc = need("grpc", extra="milvus")
         try:
             yield
@@ -237,3 +237,10 @@ class MilvusCollection:
             if connecting or getattr(error, "code", None) == 2 or isinstance(error, grpc.RpcError):
                 raise OSError(f"cannot reach {self}: {reason}") from error
             raise OSError(f"{self}: {reason}") from error
+
+
+def _pymilvus() -> Any:
+    """The client; gRPC's own log is silenced: it is loud about worker processes, which never use it."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+    return need("pymilvus", extra="milvus")

@@ -82,7 +82,8 @@ class MilvusStore:
         self, header: Header, listing: Listing, new: NewRows, *, kept: Snapshot | None
     ) -> MilvusSnapshot:
         """Write new and relabelled rows, then the header, then delete what is no longer listed."""
-        if not self.collection.exists():
+        is_new = not self.collection.exists()
+        if is_new:
             self.collection.create(self.dim, index=self.index or "hnsw")
         key = model_key(header.model)
         columns = dict(zip(listing.ids, zip(listing.classes, listing.split, strict=True), strict=True))
@@ -106,7 +107,8 @@ class MilvusStore:
                     self.collection.upsert(entries(ids, kept.vectors(chunk)))
         snapshot = self._snapshot(listing, header, None)
         self._write_header(header, None)
-        self._delete_others(snapshot, kept)
+        if not is_new:
+            self._delete_others(snapshot, kept)
         self.collection.flush()
         recall = None if self.collection.index_type == "FLAT" else snapshot.measure_recall()
         self._write_header(header, recall)
@@ -144,16 +146,15 @@ class MilvusStore:
         digest = hashlib.sha256(text).hexdigest()[:16]
         chunks = [text[at : at + TEXT_BYTES].decode() for at in range(0, len(text), TEXT_BYTES)]
         keys = [f"{HEADER}-{digest}-{number}" for number in range(len(chunks))]
+        pointer = self.collection.get([HEADER], ["name"])
+        former = json.loads(pointer[HEADER]["name"]) if pointer else []
         vector = [1.0] + [0.0] * (self.dim - 1)
         self.collection.upsert(
             _entry(HEADER, chunk, "", "", NO_FILE, vector, key=key)
             for key, chunk in zip(keys, chunks, strict=True)
         )
         self.collection.upsert([_entry(HEADER, json.dumps(keys), "", "", NO_FILE, vector, key=HEADER)])
-        rows = self.collection.rows(f'model == "{HEADER}"', ["key"])
-        self.collection.delete(
-            [key for key in (str(row["key"]) for row in rows) if key not in {HEADER, *keys}]
-        )
+        self.collection.delete([key for key in former if key not in keys])
 
     def _read_header(self) -> dict[str, Any] | None:
         for _ in range(3):  # a writer may replace its rows between the two reads

@@ -22,6 +22,21 @@ def shrink_covariance(covariance: Float[Tensor, "D D"], shrink: float) -> Float[
     return (1 - shrink) * covariance + shrink * covariance.diagonal().mean() * identity
 
 
+def eigen(covariance: Float[Tensor, "D D"]) -> tuple[Float[Tensor, " D"], Float[Tensor, "D D"]]:
+    """Eigenvalues, smallest first, and eigenvectors; where the quick solver fails, in float64 with a tiny ridge.
+
+    Covariances of rank far below their size can keep LAPACK from converging.
+    """
+    try:
+        return tuple(torch.linalg.eigh(covariance))
+    except torch.linalg.LinAlgError:
+        wide = covariance.double()
+        ridge = 1e-10 * wide.diagonal().mean()
+        wide = (wide + wide.T) / 2 + ridge * torch.eye(len(wide), dtype=wide.dtype, device=wide.device)
+        values, vectors = torch.linalg.eigh(wide)
+        return (values - ridge).to(covariance), vectors.to(covariance)
+
+
 def choose_shrink(stats: WithinClass) -> float:
     """The shrinkage that ranks classes best which gave no statistics (MAP@R), in ``FOLDS`` turns.
 
@@ -38,7 +53,7 @@ def choose_shrink(stats: WithinClass) -> float:
         known = stats.without(held_out)
         if float(known.within.diagonal().sum()) <= 0:
             return DEFAULT
-        eigenvalues, vectors = torch.linalg.eigh(known.within.float())
+        eigenvalues, vectors = (part.float() for part in eigen(known.within.float()))
         mine = torch.isin(stats.row_labels, held_out)
         rotated, labels = (stats.rows[mine] - known.center).float() @ vectors, stats.row_labels[mine]
         scales = [  # shrinking leaves the eigenvectors as they are

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from iaa.method.checks import check_batch, check_finite, check_number, check_whole
 from iaa.method.gaussians import unaffected_by_autocast
 from iaa.method.rank_merge import combine_within
-from iaa.method.shrinkage import choose_shrink, shrink_covariance
+from iaa.method.shrinkage import choose_shrink, eigen, shrink_covariance
 from iaa.method.within_class import WithinClass
 
 Shrink = float | Literal["auto"]
@@ -39,13 +39,13 @@ def whitening_map(
 
     Directions that do not vary are dropped where nothing is shrunk.
     """
-    eigenvalues, vectors = torch.linalg.eigh(shrink_covariance(within, shrink))
+    eigenvalues, vectors = eigen(shrink_covariance(within, shrink))
     varies = eigenvalues > eigenvalues[-1].clamp(min=0) * len(within) * torch.finfo(within.dtype).eps
     scale = eigenvalues.clamp(min=torch.finfo(within.dtype).tiny).rsqrt().where(varies, 0)
     root: Tensor = (vectors * scale) @ vectors.T
     if dim is None or total is None:
         return root
-    directions: Tensor = torch.linalg.eigh(root @ total @ root).eigenvectors.flip(1)
+    directions: Tensor = eigen(root @ total @ root)[1].flip(1)
     return directions[:, :dim].T @ root
 
 

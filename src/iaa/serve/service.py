@@ -100,7 +100,7 @@ class Service:
         """The most similar images, and how many were searched."""
         rows = self.view.rows(label)
         index = self._index if rows is None else None
-        search = functools.partial(self.gallery.search, top=top, exclude=[exclude], within=rows, index=index)
+        search = functools.partial(self.gallery.search, top=top, exclude=[exclude], label=label, index=index)
         (hits,) = await self._in_thread(self._search_pool, search, query[None])
         total = len(self.gallery) if rows is None else len(rows)
         return [self.view.hit(hit.row, hit.similarity) for hit in hits], total
