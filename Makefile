@@ -38,8 +38,9 @@ results: $(READY)  ## hours: tune, train and write the results pages; CUB=folder
 	test -f benchmarks/hardness.json || $(BIN)/python benchmarks/hardness.py $(if $(CUB),--cub $(CUB))
 	$(BIN)/python benchmarks/results.py $(if $(CUB),--cub $(CUB))
 
-torture: $(READY)  ## minutes: load, floods and unfinished requests against iaa serve, into benchmarks/torture.md
+torture: $(READY)  ## minutes: load, floods and unfinished requests against iaa serve, damaged files against every reader
 	$(BIN)/python benchmarks/torture.py
+	$(BIN)/python benchmarks/fuzz_files.py
 
 clean:  ## remove the environment and what the tools left
 	rm -rf $(VENV) site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -202,6 +202,21 @@ def test_correct_is_differentiable():
     torch.autograd.gradcheck(corrected, z.double().requires_grad_())
 
 
+def test_approximate_search_finds_neighbors_in_nearby_cells():
+    families = torch.randn(40, 16)
+    mean = families[torch.arange(2000) % 40] + 0.3 * torch.randn(2000, 16)
+    stats = ClassStats(torch.randint(1, 9, (2000,)), mean, torch.rand(2000, 16))
+    asked = torch.arange(0, 2000, 7)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(neighbors, "SEEN", 100)
+        near, shares = lenders(stats, asked, neighbors=10, search="approximate")
+    exact, _ = lenders(stats, asked, neighbors=10)
+    assert (exact[:, :, None] == near[:, None]).any(2).float().mean() > 0.9
+    assert not (near == asked[:, None]).any()
+    assert (stats.count[near] >= 2).all()
+    torch.testing.assert_close(shares.sum(1), torch.ones(len(asked)))
+
+
 def test_approximate_search_finds_nearly_the_same():
     sizes = [2 + i % 3 for i in range(600)]
     z, labels = classes_of(sizes, dim=6)

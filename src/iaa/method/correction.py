@@ -35,7 +35,10 @@ def correction_weight(
 @unaffected_by_autocast
 def global_variance(stats: ClassStats) -> Float[Tensor, "D"]:
     """The average class covariance, weighted by samples (Eq. 14)."""
-    stats = check_stats(stats)
+    return _global_variance(check_stats(stats))
+
+
+def _global_variance(stats: ClassStats) -> Float[Tensor, "D"]:
     count = stats.count.to(stats.variance.dtype)
     variance, divisor = in_range(stats.variance)
     return count @ variance / count.sum().clamp(min=1) * divisor  # Eq. 14
@@ -58,7 +61,7 @@ def correct(
     """The corrected variance of every class, or of ``classes`` alone (Eq. 11-16).
 
     No (C, C) matrix is ever held: distances are worked through in blocks. Where nobody can lend, the global
-    variance stands in. ``search="approximate"`` finds neighbours with faiss, for very many classes.
+    variance stands in. ``search="approximate"`` looks at nearby classes only, for very many of them.
     """
     kernel: dict[str, Any] = {
         "neighbors": neighbors,
@@ -76,7 +79,7 @@ def correct(
     if len(borrows) == 0:
         return variance
     near, shares = lenders(stats, classes[borrows], **kernel, search=search)
-    overall = global_variance(stats)
+    overall = _global_variance(stats)
     borrowed = overall.expand(len(borrows), -1)
     if near.shape[1] > 0:
         lent = F.embedding_bag(near, stats.variance, per_sample_weights=shares, mode="sum")  # Eq. 12
@@ -133,7 +136,8 @@ def _gap(
 ) -> Float[Tensor, "B K"]:
     """Euclidean distance of each class to some others."""
     exact = "donot_use_mm_for_euclid_dist"
-    return torch.cdist(rows[own][:, None], rows[others], compute_mode=exact)[:, 0]
+    gathered = rows.index_select(0, others.flatten()).unflatten(0, others.shape)  # twice as quick as indexing
+    return torch.cdist(rows[own][:, None], gathered, compute_mode=exact)[:, 0]
 
 
 def _minmax(distance: Float[Tensor, "B K"], bounds: Float[Tensor, "B 2"]) -> Float[Tensor, "B K"]:

@@ -107,7 +107,7 @@ def check_stats(stats: ClassStats) -> ClassStats:
     if not isinstance(stats, ClassStats):
         raise TypeError(f"stats must be ClassStats, as iaa.estimate makes them, got {type(stats).__name__}")
     for name, values in (("count", stats.count), ("mean", stats.mean), ("variance", stats.variance)):
-        if not bool(values.isfinite().all()):
+        if not math.isfinite(largest_magnitude(values)):
             rows = (~values.isfinite()).reshape(len(values), -1).any(1).nonzero().flatten()
             raise ValueError(
                 f"stats must be finite, got NaN or infinity in the {name} of class {int(rows[0])}"
@@ -115,12 +115,20 @@ def check_stats(stats: ClassStats) -> ClassStats:
     return stats.to(torch.promote_types(stats.mean.dtype, torch.float32))
 
 
+def largest_magnitude(values: Num[Tensor, "*shape"]) -> float:
+    """The largest absolute value, without a copy of them all; NaN if one of them is."""
+    if not values.numel():
+        return 0.0
+    low, high = values.detach().aminmax()
+    return float(torch.maximum(-low, high))
+
+
 def in_range(rows: Float[Tensor, "C D"]) -> tuple[Float[Tensor, "C D"], float]:
     """Rows divided by a power of two, and that number: 1 unless fourth powers would leave float32's range.
 
     Distances between squares of 1e-12 or 1e10 would underflow or overflow; a power of two rounds nothing.
     """
-    largest = float(rows.detach().abs().amax()) if rows.numel() else 0.0
+    largest = largest_magnitude(rows)
     if largest == 0 or 2.0**-20 <= largest <= 2.0**20:
         return rows, 1.0
     divisor = 2.0 ** math.frexp(largest)[1]
