@@ -73,7 +73,7 @@ def test_a_run_that_is_not_whole_is_told(run, tmp_path, missing, capsys):
         (lambda metrics: metrics.clear(), "'test' is missing"),
         (lambda metrics: metrics.pop("train"), "'train' is missing"),
         (lambda metrics: metrics["train"].clear(), "'samples' of 'train' is missing"),
-        (lambda metrics: metrics.update(epoch="1"), "'epoch' is missing or not"),
+        (lambda metrics: metrics.update(epoch="1"), "'epoch' is missing or has the wrong type"),
         (lambda metrics: metrics.update(table={"untrained": 3}), "'table' must hold the scores"),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 
 import hostile_gallery
 import tiny_runs
-from iaa import Embeddings
+from iaa import Embeddings, Run
 from iaa.cli import main
 from iaa.errors import need
 
@@ -25,7 +25,7 @@ def run(tmp_path_factory):
     words += ["--images.size", "16", "--images.workers", "0", "--network.dim", "8", "--epochs", "2"]
     words += ["--batch.classes", "4", "--augment.neighbors", "3", "--split.test-share", "0.4"]
     assert main(["train", "--data", f"folder:{data}", *words]) == 0
-    return out / "run-1"
+    return out / "run"
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_quiet_is_quiet(run, capfd):
     from iaa.cli.cmd_train import _report
 
     (run / "report.html").unlink()
-    _report(run, quiet=True)
+    _report(Run(run), quiet=True)
     assert capfd.readouterr() == ("", "")
     assert "results" in sections(run / "report.html")
 
@@ -79,9 +79,9 @@ def test_runs_stand_side_by_side(run, tmp_path):
     page = tmp_path / "both.html"
     assert main(["report", str(run), str(other), "--out", str(page), "--queries", "3"]) == 0
     text = page.read_text()
-    assert "<small>to run-1</small>" in text
+    assert "<small>to run</small>" in text
     assert re.search(r"p [<=] \d\.\d{3}", text)
-    assert text.count('<p class="who">other-run</p>') == text.count('<p class="who">run-1</p>') == 6
+    assert text.count('<p class="who">other-run</p>') == text.count('<p class="who">run</p>') == 6
     assert "Synthetics of other-run" in text
 
 
@@ -136,7 +136,7 @@ def test_images_can_be_told_where(vectors, tmp_path):
         (["nowhere"], "no such run or embeddings file: nowhere"),
         (["RUN", "--out", "page.pdf"], "out must name a .html file, got page.pdf"),
         (["RUN", "--queries", "0"], "queries and answers must be at least 1, got 0 and 5"),
-        (["EMPTY"], "holds no embeddings*.safetensors: `iaa train` makes a run"),
+        (["EMPTY"], "has no embeddings of 'test': it is not a run directory"),
     ],
 )
 def test_mistakes_end_in_one_line(words, message, run, tmp_path, capsys):
@@ -165,10 +165,10 @@ def test_a_failing_report_costs_a_line_and_nothing_else(fault, message, run, mon
         raise fault
 
     monkeypatch.setattr("iaa.report.write.write_report", fail)
-    cmd_train._report(run, quiet=False)
+    cmd_train._report(Run(run), quiet=False)
     (line,) = capsys.readouterr().out.splitlines()
     assert message in line
-    cmd_train._report(run, quiet=True)
+    cmd_train._report(Run(run), quiet=True)
     assert capsys.readouterr().out == ""
 
 
