@@ -21,11 +21,20 @@ def run(tmp_path_factory):
     """A finished run with its report, as `iaa train` leaves it."""
     data = tiny_runs.images(tmp_path_factory.mktemp("data"), classes=16)
     out = tmp_path_factory.mktemp("runs")
-    words = ["--run.out", str(out), "--run.name", "run", "--run.logger", "none", "--split.val-classes", "0.2"]
+    words = [
+        "--run.out",
+        str(out),
+        "--run.name",
+        "run-1",
+        "--run.logger",
+        "none",
+        "--split.val-classes",
+        "0.2",
+    ]
     words += ["--images.size", "16", "--images.workers", "0", "--network.dim", "8", "--epochs", "2"]
     words += ["--batch.classes", "4", "--augment.neighbors", "3", "--split.test-share", "0.4"]
     assert main(["train", "--data", f"folder:{data}", *words]) == 0
-    return out / "run"
+    return out / "run-1"
 
 
 @pytest.fixture(scope="module")
@@ -79,9 +88,9 @@ def test_runs_stand_side_by_side(run, tmp_path):
     page = tmp_path / "both.html"
     assert main(["report", str(run), str(other), "--out", str(page), "--queries", "3"]) == 0
     text = page.read_text()
-    assert "<small>to run</small>" in text
+    assert "<small>to run-1</small>" in text
     assert re.search(r"p [<=] \d\.\d{3}", text)
-    assert text.count('<p class="who">other-run</p>') == text.count('<p class="who">run</p>') == 6
+    assert text.count('<p class="who">other-run</p>') == text.count('<p class="who">run-1</p>') == 6
     assert "Synthetics of other-run" in text
 
 
