@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # Threads that wait do not spin: kinder, and quicker on a busy machine.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: help run test check static format results clean
+.PHONY: help run test check static format docs results torture clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -17,7 +17,7 @@ run: $(READY)  ## set up, then train and measure the embedded default
 test: $(READY)  ## set up, then run the tests
 	$(BIN)/python -m pytest -q
 
-check: static test  ## all that CI runs: format, lint, types, import directions, tests
+check: static docs test  ## all that CI runs: format, lint, types, import directions, documentation, tests
 
 static: $(READY)
 	$(BIN)/ruff format --check .
@@ -29,17 +29,23 @@ format: $(READY)  ## rewrite the sources in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-results: $(READY)  ## hours: tune, train and write docs/results.md; CUB=folder or tar file of CUB-200-2011
+docs: $(READY)  ## build the documentation into site/; a broken link or reference is an error
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=src $(BIN)/mkdocs build --strict --quiet
+
+results: $(READY)  ## hours: tune, train and write the results pages; CUB=folder or tar file of CUB-200-2011
 	$(BIN)/python benchmarks/tuning.py $(if $(CUB),--cub $(CUB))
 	test -f benchmarks/ceiling.json || $(BIN)/python benchmarks/ceiling.py $(if $(CUB),--cub $(CUB))
 	test -f benchmarks/hardness.json || $(BIN)/python benchmarks/hardness.py $(if $(CUB),--cub $(CUB))
 	$(BIN)/python benchmarks/results.py $(if $(CUB),--cub $(CUB))
 
+torture: $(READY)  ## minutes: load, floods and unfinished requests against iaa serve, into benchmarks/torture.md
+	$(BIN)/python benchmarks/torture.py
+
 clean:  ## remove the environment and what the tools left
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("iaa needs Python 3.11 or newer, and $(PYTHON) is %d.%d: run make PYTHON=python3.11" % v[:2])'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev,docs]'
 	@touch $@

@@ -17,7 +17,7 @@ from surroundings import HERE, surroundings, write
 
 import iaa
 from iaa.data.sampler import BalancedSampler
-from iaa.models.vector_head import Projection
+from iaa.models.vector_head import VectorHead
 
 SEEDS = range(10)
 STRENGTHS = (0.2, 0.8, 2.0, 5.0)
@@ -36,7 +36,7 @@ def train(
     first = torch.searchsorted(known_labels[order], known_labels[order])
     few = order[torch.arange(len(order)) - first < SAMPLES]
     classes = int(known_labels.max()) + 1
-    head = Projection(z.shape[1], dim=DIM)
+    head = VectorHead(z.shape[1], dim=DIM)
     loss, miner = iaa.losses.build(options["loss"], num_classes=classes, dim=DIM, **options["loss_options"])
     augment = iaa.IAA(
         classes,

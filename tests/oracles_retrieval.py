@@ -57,3 +57,49 @@ def score(z, labels, *, gallery=None, ks=(1,), distance="cosine"):
         order = ranking(row, target, own=i if gallery is None else None, distance=distance, scale=scale)
         results.append(metrics(order, labels[i], target_labels, ks))
     return results
+
+
+def expanded(query, gallery, neighbors, alpha, *, own=None):
+    """A query plus its nearest of the gallery, all of unit length, weighted by similarity ** alpha."""
+
+    def unit(x):
+        norm = math.sqrt(sum(a * a for a in x))
+        return [a / norm for a in x]
+
+    total = unit(query)
+    for j in ranking(query, gallery, own=own)[:neighbors]:
+        weight = max(similarity(query, gallery[j], "cosine"), 0.0) ** alpha
+        total = [a + weight * b for a, b in zip(total, unit(gallery[j]), strict=True)]
+    return unit(total)
+
+
+def jaccard(rows, k1, k2):
+    """Jaccard distances between the k-reciprocal neighbour sets of all rows, leave-one-out."""
+    size = len(rows)
+    order = [[i, *ranking(rows[i], rows, own=i)] for i in range(size)]
+
+    def mutual(i, k):
+        return {j for j in order[i][: k + 1] if i in order[j][: k + 1]}
+
+    vectors = []
+    for i in range(size):
+        own = mutual(i, k1)
+        grown = set(own)
+        for j in own:
+            core = mutual(j, (k1 + 1) // 2)
+            if len(core & own) > 2 / 3 * len(core):
+                grown |= core
+        weight = [
+            math.exp(2 * similarity(rows[i], rows[j], "cosine") - 2) if j in grown else 0.0
+            for j in range(size)
+        ]
+        vectors.append([w / sum(weight) for w in weight])
+    smooth = []
+    for i in range(size):
+        friends = order[i][:k2]
+        smooth.append([sum(vectors[f][j] for f in friends) / len(friends) for j in range(size)])
+    distances = []
+    for a in smooth:
+        low = [sum(min(x, y) for x, y in zip(a, b, strict=True)) for b in smooth]
+        distances.append([1 - m / (2 - m) for m in low])
+    return distances

@@ -98,3 +98,37 @@ def test_independent_noise_makes_hard_negatives_in_few_dimensions_only(dim, leas
     found = runpy.run_path(str(HERE / "hardness.py"))["hardness"](z, labels, "diagonal", 0.8)
     assert least <= found["nearest negative is synthetic"] <= most
     assert (found["nearest synthetic negative"] > found["nearest negative"]) == (dim == 512)
+
+
+def test_the_ladder_climbs_and_writes_its_table(monkeypatch):
+    monkeypatch.syspath_prepend(str(HERE))
+    script = runpy.run_path(str(HERE / "ladder.py"))
+    monkeypatch.setitem(script["train_head"].__globals__, "STEPS", 4)
+    torch.manual_seed(0)
+    labels = torch.arange(240) % 24
+    z = (torch.randn(24, 16)[labels] + torch.randn(240, 16) * torch.linspace(0.1, 3, 16)).relu()
+    known = labels < 12
+    data = script["Features"](z[known], labels[known], z[~known], labels[~known])
+    found = script["climb"](data, 3, seeds=2)
+    assert {len(rows) for rows in found["rungs"].values()} == {2}
+    assert list(found["rungs"]) == ["frozen", "square root", "whitening", "head", "head + IAA"]
+    assert found["recipes"]["head + IAA"]["strength"] > 0
+    around = {"commit": "c0ffee", "machine": {"cpu": "a CPU"}, "versions": {}}
+    table = script["page"]({"ladders": {"cub/lite0/3": found}, **around})
+    assert "| cub, 3 per class | lite0 | " in table
+    assert "commit c0ffee" in table
+
+
+def test_what_pays_is_measured_on_held_out_classes(monkeypatch):
+    monkeypatch.syspath_prepend(str(HERE))
+    script = runpy.run_path(str(HERE / "held_out.py"))
+    torch.manual_seed(0)
+    labels = torch.arange(480) % 24
+    z = torch.randn(24, 16)[labels] + torch.randn(480, 16) * torch.linspace(0.1, 3, 16)
+    known = labels < 12
+    parts = z[known], labels[known], z[~known], labels[~known] - 12
+    rows = dict(script["closed_form"](*parts)) | dict(script["corrected"](*parts))
+    assert rows["power 1.0, shrink 0.5"]["MAP@R"] > rows["frozen"]["MAP@R"]
+    assert rows["pooled from corrected covariances"]["R@1"] > 0
+    extras = dict(script["extras"](z, z, labels))
+    assert extras["not re-ranked"]["R@1"] == pytest.approx(extras["whitened"]["R@1"])

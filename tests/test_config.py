@@ -43,7 +43,7 @@ def test_what_is_not_given_keeps_its_default(tmp_path):
         ('{"network": {"pretrained": 1}}', "must be true or false, got 1"),
         ('{"network": {"hidden": [7, "a"]}}', "must be a list of whole numbers, got .7, 'a'."),
         ('{"optimizer": {"lr": false}}', "lr in optimizer in .* must be a number, got False"),
-        ('{"loss_options": {"margin": "a"}}', "must be an object of numbers"),
+        ('{"loss_options": {"margin": [1]}}', "must be an object whose values are each true or false or a"),
     ],
 )
 def test_mistakes_in_a_file_are_named(text, message):

@@ -5,7 +5,7 @@ from torch import nn
 import tiny_datasets
 from iaa.data.image_dataset import ImageDataset, transform
 from iaa.embed import embed_batches, embed_images
-from iaa.retrieval.shards import Parts
+from iaa.retrieval.shards import Shards
 
 
 def batches() -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
@@ -47,7 +47,7 @@ def test_too_large_a_batch_is_said():
 def test_embeddings_that_are_no_numbers_name_their_image(tmp_path):
     paths = [tiny_datasets.image(tmp_path / f"{i}.png", seed=i) for i in range(4)]
     images = ImageDataset(paths, [0] * 4, transform(False, size=8, resize=8), cache=False)
-    parts = Parts(tmp_path / "x.parts", {})
+    parts = Shards(tmp_path / "x.parts", {})
 
     class Overflowing(nn.Module):
         def forward(self, batch):

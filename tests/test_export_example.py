@@ -17,7 +17,7 @@ from iaa.data.image_dataset import transform
 from iaa.export import export_run
 from iaa.export.onnx_graph import Exportable, write_graph
 from iaa.models import build
-from iaa.models.vector_head import Projection
+from iaa.models.vector_head import VectorHead
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "onnx_search.py"
 
@@ -91,7 +91,7 @@ def test_mistakes_of_the_example_s_user_take_one_line(images, exported, tmp_path
     empty.mkdir()
     text.write_text("just words")
     vectors = tmp_path / "vectors.onnx"
-    write_graph(Exportable(Projection(4, dim=2).eval(), None, 4), vectors, about={})
+    write_graph(Exportable(VectorHead(4, dim=2).eval(), None, 4), vectors, about={})
     query = folder / "light blue" / "2.png"
     for words, message in (
         ([], "usage: "),

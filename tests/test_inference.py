@@ -28,6 +28,7 @@ def test_a_loaded_run_embeds_its_test_images_as_it_did_when_it_was_trained(home)
     assert model.config.network.dim == 8
     assert model.folder == home / "runs" / "run-1"
     assert model.preprocessing["size"] == 16
+    assert repr(model) == f"Model({str(model.path)!r}, convnet, dim=8, device='cpu')"
 
 
 def test_whatever_an_image_comes_as_it_is_embedded_alike(home, tmp_path):

@@ -1,7 +1,12 @@
 """Every baseline against its equation as loops: plain and boosted, values and gradients."""
 
+import inspect
+
 import pytest
 import torch
+from pytorch_metric_learning import losses as pml
+from pytorch_metric_learning import miners
+from pytorch_metric_learning.distances import CosineSimilarity, LpDistance
 
 import iaa
 import oracles
@@ -116,3 +121,89 @@ def test_centers_are_whole_however_a_command_line_writes_them():
 def test_an_unknown_loss_is_named():
     with pytest.raises(ValueError, match="did you mean 'triplet'"):
         losses.build("tripplet", num_classes=2, dim=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("proxy_anchor", pml.ProxyAnchorLoss),
+        ("ProxyAnchorLoss", pml.ProxyAnchorLoss),
+        ("fast_ap", pml.FastAPLoss),
+        ("ntxent", pml.NTXentLoss),
+        ("arc_face", pml.ArcFaceLoss),
+        ("sub_center_arc_face", pml.SubCenterArcFaceLoss),
+        ("p2s_grad", pml.P2SGradLoss),
+        ("snr", pml.SignalToNoiseRatioContrastiveLoss),
+        ("smooth_ap", pml.SmoothAPLoss),
+    ],
+)
+def test_losses_of_pml_by_name(name, kind):
+    loss, miner = losses.build(name, num_classes=CLASSES, dim=DIM)
+    assert type(loss) is kind
+    assert miner is None
+
+
+def test_every_loss_of_pml_has_a_name():
+    kinds = {kind.__name__ for kind in vars(pml).values() if inspect.isclass(kind)}
+    for kind in sorted(kinds):
+        if not kind.endswith("Loss") or kind in (
+            "ManifoldLoss",
+            "VICRegLoss",
+            "SelfSupervisedLoss",
+            "GenericPairLoss",
+        ):
+            continue
+        options = {"margin": 0.4, "Tn": 1} if kind == "RankedListLoss" else {}
+        snake = losses._snake(getattr(pml, kind))
+        for name in (kind, snake):
+            if name not in {**losses.PAIRS, **losses.PROXIES}:
+                assert type(losses.build(name, num_classes=3, dim=4, **options).loss).__name__ == kind
+
+
+def test_options_reach_the_loss():
+    assert losses.build("proxy_anchor", num_classes=CLASSES, dim=DIM, margin=0.3).loss.margin == 0.3
+    assert losses.build("pnp", num_classes=CLASSES, dim=DIM, variant="Ds").loss.variant == "Ds"
+    assert losses.build("triplet_margin", num_classes=CLASSES, dim=DIM, swap=True).loss.swap is True
+
+
+def test_names_and_options_that_are_wrong():
+    with pytest.raises(ValueError, match="did you mean 'proxy_anchor'"):
+        losses.build("proxy_ancor", num_classes=CLASSES, dim=DIM)
+    with pytest.raises(ValueError, match="did you mean 'batch_hard'"):
+        losses.build_miner("batch_hart")
+    with pytest.raises(ValueError, match="loss ranked_list needs the options Tn, margin"):
+        losses.build("ranked_list", num_classes=CLASSES, dim=DIM)
+    with pytest.raises(ValueError, match="option margin must be a number, got 'wide'"):
+        losses.build("triplet", num_classes=CLASSES, dim=DIM, margin="wide")
+    with pytest.raises(ValueError, match="memory does not work with ProxyAnchorLoss"):
+        losses.with_memory(losses.build("proxy_anchor", num_classes=CLASSES, dim=DIM), dim=DIM, size=64)
+
+
+def test_miners_by_name():
+    assert losses.build_miner("none") is None
+    assert losses.build_miner("MultiSimilarityMiner", epsilon=0.3).epsilon == 0.3
+    assert isinstance(losses.build_miner("hdc"), miners.HDCMiner)
+
+
+def test_a_memory_takes_the_miner_inside():
+    loss, miner = losses.with_memory(losses.triplet(), dim=DIM, size=64)
+    assert miner is None
+    assert isinstance(loss, pml.CrossBatchMemory)
+    assert loss.miner.neg_strategy == "hard"
+
+
+@pytest.mark.parametrize("distance", [CosineSimilarity(), LpDistance()], ids=["similarity", "distance"])
+@pytest.mark.parametrize("candidates", [False, True])
+def test_hard_pairs_are_those_of_pml(distance, candidates):
+    z, labels = batch()
+    other, other_labels = torch.randn(14, DIM, dtype=torch.double), torch.arange(14) % CLASSES
+    reference = (other, other_labels) if candidates else ()
+    options = {"epsilon": 0.1, "distance": distance}
+    ours, theirs = (
+        kind(**options)(z, labels, *reference) for kind in (losses.HardPairs, miners.MultiSimilarityMiner)
+    )
+    for side in (slice(0, 2), slice(2, 4)):
+        pairs = [
+            set(zip(*(index.tolist() for index in found[side]), strict=True)) for found in (ours, theirs)
+        ]
+        assert pairs[0] == pairs[1] != set()

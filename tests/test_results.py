@@ -1,10 +1,12 @@
-"""The page of results says what the kept files say."""
+"""The results pages say what the kept files say."""
 
 import json
 import tarfile
 
 import pytest
 import results
+import results_ladder
+import results_pages
 import studies
 
 
@@ -23,27 +25,61 @@ def comparison(difference: float) -> dict[str, object]:
 def test_the_main_table_shows_losses_as_well_as_gains(tmp_path):
     (tmp_path / "cub-head-triplet.json").write_text(json.dumps(comparison(-1.5)))
     (tmp_path / "cub-head-triplet.md").write_text("# Heads\n\n| a | b |\n")
-    shown = results.page(tmp_path)
+    shown = results_pages.pages(tmp_path)["results/losses.md"]
     row = next(line for line in shown.splitlines() if line.startswith("| cub-head | triplet |"))
-    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    cells = [cell.strip() for cell in row.replace("\u00a0", " ").strip("|").split("|")]
     assert cells[2:8] == ["3", "51.25", "60.00 ± 0.50", "58.50 ± 0.50", "-1.50", "0.001"]
-    assert "### triplet: Heads" in shown
+    assert "- cub-head: [triplet](cub-head-triplet.md)" in shown
+
+
+def test_gains_and_losses_are_counted(tmp_path):
+    for loss, difference in (("triplet", -1.5), ("circle", 2.0), ("margin", 1.0)):
+        (tmp_path / f"cub-head-{loss}.json").write_text(json.dumps(comparison(difference)))
+    shown = results_pages.pages(tmp_path)["results/losses.md"]
+    assert "Of 3 comparisons, R@1 rose in 2 and fell in 1, MAP@R rose in 2 and fell in 1 (p < 0.05)" in shown
+
+
+def test_a_ladder_has_a_column_for_each_rung_that_was_measured(tmp_path):
+    def rows(*recalls: float) -> list[dict[str, float]]:
+        return [{"R@1": recall, "MAP@R": recall / 2} for recall in recalls]
+
+    ladders = {
+        "emoji/lite0/all": {"rungs": {"frozen": rows(40.0)}},
+        "cub/tinyvit/3": {"rungs": {"frozen": rows(70.0)}},
+        "cub/lite0/all": {"rungs": {"frozen": rows(52.0), "head": rows(53.0, 55.0)}},
+    }
+    (tmp_path / "ladder.json").write_text(json.dumps({"ladders": ladders}))
+    lines = [*results_ladder.ladder(tmp_path / "ladder.json")]
+    assert lines[0] == "| R@1 / MAP@R | network | frozen | head | seeds |"
+    assert lines[2:5] == [
+        "| CUB | Lite0 | 52.0 / 26.0 | 54.0 / 27.0 | 2 |",
+        "| CUB, 3 images per class | TinyViT-5M | 70.0 / 35.0 |  | 1 |",
+        "| Emoji | Lite0 | 40.0 / 20.0 |  | 1 |",
+    ]
 
 
 def test_a_pretrained_network_and_not_raw_pixels_stands_for_untrained():
     rows = {"pixels (16 x 16)": {"test": {"R@1": 4.2}}, "pretrained lite0": {"test": {"R@1": 35.6}}}
-    assert results._untrained({"untrained": rows}, digits=1) == "35.6"
+    assert results_pages._untrained({"untrained": rows}, metrics=("R@1",)) == "35.6"
 
 
-def test_a_head_on_cub_is_not_shown_among_whole_networks(tmp_path):
-    (tmp_path / "cub-head-triplet.md").write_text("# Heads\n\nbody\n")
-    assert results.TITLES["cub"] not in results.page(tmp_path)
+def test_an_ablation_of_a_head_is_not_shown_among_whole_networks(tmp_path):
+    (tmp_path / "cub-head-copies.md").write_text("# Number of synthetics\n\n| a |\n\n- a note\n")
+    shown = results_pages.pages(tmp_path)["results/ablations.md"]
+    assert "### copies: Number of synthetics\n\n| a |\n\n[Notes" in shown
+    assert f"## {results_pages.TITLES['cub-head']}" in shown
+    assert f"## {results_pages.TITLES['cub']}" not in shown
+    assert "a note" not in shown  # it stays in the file that the page links to
 
 
 def test_the_committed_pages_are_what_the_script_writes():
-    assert results.PAGE.read_text() == results.page()
-    assert results.README.read_text() == results.readme(results.README.read_text())
-    assert "| emoji | default |" in results.README.read_text()
+    for path, text in results_pages.pages().items():
+        assert (results_pages.DOCS / path).read_text() == text, path
+    readme = results_pages.README.read_text()
+    assert readme == results_pages.readme(readme)
+    table = readme.partition(results_pages.MARKS[0])[2].partition(results_pages.MARKS[1])[0]
+    rows = [line for line in table.splitlines() if line.startswith("|")]
+    assert 3 <= len(rows) <= 10  # at most eight rows below the two of the head
 
 
 def test_tuned_fields_become_options(tmp_path, monkeypatch):

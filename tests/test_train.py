@@ -4,6 +4,8 @@ import logging
 
 import pytest
 import torch
+from pytorch_metric_learning import losses as pml
+from pytorch_metric_learning import miners
 from safetensors.torch import load_file
 
 import iaa
@@ -176,3 +178,49 @@ def test_few_test_images_are_scored_as_far_as_they_go(tmp_path):
     (found,) = json.loads((folder / "metrics.json").read_text())["test"].values()
     assert {"R@1", "R@4", "MAP@R"} <= set(found)
     assert "R@8" not in found  # six images: five neighbours
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"loss": "proxy_anchor", "loss_options": {"margin": 0.2}},
+        {"loss": "FastAPLoss"},
+        {"loss": "contrastive", "miner": "batch_hard", "memory": 48},
+        {"loss": "triplet", "miner": "none", "augment": Augment(generator="symmetry")},
+        {"loss": "multi_similarity", "augment": Augment(generator="mixup", refresh="stream")},
+        {"loss": "contrastive", "augment": Augment(generator="proxy", neighbors=3)},
+    ],
+    ids=["proxies", "fastap", "memory", "symmetry", "mixup", "proxy"],
+)
+def test_losses_miners_memories_and_generators_by_name(data, tmp_path, options):
+    folder = train(tiny_runs.tiny(data, tmp_path, epochs=2, **options), quiet=True)
+    rows = [row for row in tiny_runs.lines(folder) if "step" in row]
+    assert all(row["loss"] >= 0 for row in rows)
+    assert load_config(folder).loss == options["loss"]
+
+
+def test_a_loss_of_ones_own(data, tmp_path):
+    class Pull(torch.nn.Module):
+        def forward(self, z, labels):
+            self.seen = max(getattr(self, "seen", 0), len(z))
+            return (z[:, None] - z).square().sum(2)[labels[:, None] == labels].mean()
+
+    loss = Pull()
+    config = tiny_runs.tiny(data, tmp_path, epochs=1, augment=Augment(copies=2, neighbors=3))
+    folder = train(config, quiet=True, loss=loss)
+    assert loss.seen == 3 * config.batch.classes * config.batch.per_class
+    assert load_config(folder).loss == "Pull"
+    pair = pml.ContrastiveLoss(), miners.BatchHardMiner()
+    assert load_config(train(config, quiet=True, loss=pair)).loss == "ContrastiveLoss"
+
+
+def test_wrong_names_are_reported_before_anything_is_read(data, tmp_path):
+    for options, message in (
+        ({"loss": "proxy_ancor"}, "did you mean 'proxy_anchor'"),
+        ({"miner": "batch_hart"}, "did you mean 'batch_hard'"),
+        ({"miner": "batch_hard", "miner_options": {"size": 3}}, "miner_options do not fit batch_hard"),
+        ({"miner_options": {"epsilon": 0.2}}, "miner_options need a miner"),
+        ({"loss": "proxy_anchor", "loss_options": {"depth": 3}}, "loss_options do not fit proxy_anchor"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            train(tiny_runs.tiny(tmp_path / "nowhere", tmp_path, **options), quiet=True)

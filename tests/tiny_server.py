@@ -1,4 +1,4 @@
-"""A tiny run behind a real server on a real socket, for the tests of serve."""
+"""A small run behind a real server on a real socket, for the tests of serve."""
 
 import threading
 import time
@@ -14,10 +14,10 @@ from PIL import Image
 import iaa
 import tiny_runs
 from iaa.config import Augment
+from iaa.serve.access import LOOPBACK
 from iaa.serve.app import create_app
-from iaa.serve.middleware import LOOPBACK
-from iaa.serve.request_limits import Limits
-from iaa.serve.server import address, bind, make_server
+from iaa.serve.limits import Limits
+from iaa.serve.server import bind, make_server, url
 from iaa.serve.service import Service
 from iaa.train import train
 
@@ -25,7 +25,7 @@ COLOURS = {"red": (200, 40, 40), "green": (40, 160, 60), "blue": (40, 60, 200), 
 
 
 def images(root: Path, *, each: int = 5, side: int = 24) -> Path:
-    """Classes that can be told apart, whatever a network has learnt: each its colour and some noise."""
+    """Classes that any network can tell apart: each has its colour and some noise."""
     random = np.random.default_rng(0)
     for name, colour in COLOURS.items():
         for shade in ("dark", "light"):
@@ -51,16 +51,20 @@ def service(run: Path, **limits: Any) -> Service:
 
 
 @contextmanager
-def served(given: Service, *, hosts: tuple[str, ...] | None = LOOPBACK) -> Iterator[str]:
-    """The address of a server in a thread, stopped in the end."""
+def served(
+    given: Service, *, hosts: tuple[str, ...] | None = LOOPBACK, token: str | None = None, **options: Any
+) -> Iterator[str]:
+    """The URL of a server in a thread, which is stopped in the end."""
     with bind("127.0.0.1", 0) as bound:
         started = threading.Event()
-        server = make_server(create_app(given, run="tiny", hosts=hosts), on_start=started.set)
+        server = make_server(
+            create_app(given, run="tiny", hosts=hosts, token=token), on_start=started.set, **options
+        )
         thread = threading.Thread(target=server.run, args=([bound],), daemon=True)
         thread.start()
         try:
             assert started.wait(30)
-            yield address(bound).rstrip("/")
+            yield url(bound).rstrip("/")
         finally:
             server.should_exit = True
             thread.join(30)

@@ -52,6 +52,7 @@ _LAZY: dict[str, str] = {
 
 __all__ = [
     "IAA",
+    "Augmentation",
     "BoostedLoss",
     "ClassStats",
     "Config",

@@ -33,8 +33,10 @@ class Split:
 class Images:
     """How images become tensors."""
 
-    size: int | None = 48
+    size: int | None = None
     """Side of the crop in pixels; what the network was made for if None."""
+    crop: Literal["shift", "zoom"] = "shift"
+    """Training crops: of a fixed size at a random position, or of a random size and shape as well."""
     workers: int | None = None
     """Processes that load images; one per free core if None."""
     cache: Literal["auto", "on", "off"] = "auto"
@@ -47,8 +49,13 @@ class Images:
 class Network:
     """The embedding network."""
 
-    dim: int = 128
-    """Dimensions of an embedding."""
+    dim: int | None = None
+    """Dimensions of an embedding; if None, 128 for convnet and vectors, else 512 (at most the features)."""
+    head: Literal["auto", "linear", "whitening", "none"] = "auto"
+    """linear is trained, whitening is computed from the class covariances (Eq. 14) without training, none
+    leaves the features as they are; auto compares them on held-out classes if the network is pretrained."""
+    head_start: Literal["random", "whitening"] = "random"
+    """What a linear head starts from."""
     hidden: tuple[int, ...] = ()
     """Widths of the hidden layers of a head on precomputed vectors; none is a linear head."""
     pretrained: bool = True
@@ -66,6 +73,13 @@ class Network:
     compile: bool = False
     """Compile the network with torch.compile."""
 
+    @property
+    def head_kind(self) -> Literal["linear", "power", "whitening", "none"]:
+        """The layer behind ``head`` and ``head_start``."""
+        if self.head in ("auto", "linear"):
+            return "power" if self.head_start == "whitening" else "linear"
+        return "whitening" if self.head == "whitening" else "none"
+
 
 @dataclass(frozen=True)
 class BatchOptions:
@@ -77,16 +91,27 @@ class BatchOptions:
     """Images of every class."""
     small: Literal["take", "repeat"] = "take"
     """A class with fewer images gives what it has, or repeats them."""
+    micro: int | None = None
+    """Images that go through the network at a time, with the gradients of the whole batch: less memory, a
+    second forward pass."""
+
+
+Generator = Literal["gaussian", "symmetry", "expansion", "proxy", "mixup", "residual", "spread"]
 
 
 @dataclass(frozen=True)
 class Augment:
     """Intra-class adaptive augmentation with neighbour correction."""
 
+    generator: Generator = "gaussian"
+    """How synthetics are made: gaussian is the paper's; docs/generators.md describes the others."""
     copies: int = 3
     """Synthetics per original (the paper's M); 0 is the baseline."""
     strength: float = 0.2
-    """Variance of the noise as a share of the class's (lambda, Eq. 17); the paper's presets have theirs."""
+    """Variance of the noise as a share of the class's (lambda, Eq. 17). `iaa.IAA` and the paper's presets
+    keep 0.8 (0.6); 0.2 scored higher on held-out emoji classes."""
+    mix: float | None = None
+    """Parameter of the Beta distribution of the generators proxy and mixup; that of their papers if None."""
     strength_decay: float = 0.0
     """Share of the strength that is lost, linearly, by the last epoch."""
     covariance: Literal["diagonal", "full", "global", "identity"] = "diagonal"
@@ -170,6 +195,8 @@ class Optimizer:
     """Epochs over which the rate grows from 0."""
     clip: float = 0.0
     """Largest gradient norm over all weights of the network; 0 is no limit."""
+    average: float = 0.0
+    """Decay of a moving average of the weights, such as 0.99, which is scored instead of them; 0 is off."""
 
 
 @dataclass(frozen=True)
@@ -200,13 +227,22 @@ class Config:
     """cub, cars, sop, inshop, vehicleid, emoji, folder:DIR, table:FILE or embeddings:FILE."""
     root: str | None = None
     """Folder with the files of a benchmark, or what the paths of a table are relative to."""
-    model: str = "convnet"
-    """googlenet, bn_inception, resnet50, lite0, convnet or timm/NAME; not for embeddings:FILE."""
+    model: str = "auto"
+    """googlenet, bn_inception, resnet50, lite0, convnet or timm/NAME; not for embeddings:FILE. auto is the
+    best pretrained network that is available, and convnet for emoji."""
+    effort: Literal["quick", "normal", "high"] = "normal"
+    """With network.head auto: compare heads that need no training, train a head too, or fine-tune as well."""
     loss: str = "multi_similarity"
-    """contrastive, triplet, multi_similarity, triplet_distance, margin, circle, norm_softmax, proxy_nca or
-    soft_triple."""
-    loss_options: dict[str, float] = field(default_factory=dict)
-    """Numbers for the loss, such as: margin 0.1."""
+    """contrastive, triplet, multi_similarity, triplet_distance, margin, circle, norm_softmax, proxy_nca,
+    soft_triple, or any loss of pytorch-metric-learning, such as proxy_anchor or fast_ap."""
+    loss_options: dict[str, bool | int | float | str] = field(default_factory=dict)
+    """Options of the loss, such as: margin 0.1."""
+    miner: str | None = None
+    """A miner of pytorch-metric-learning, such as batch_hard, or none; that of the loss if not given."""
+    miner_options: dict[str, bool | int | float | str] = field(default_factory=dict)
+    """Options of the miner, such as: epsilon 0.2."""
+    memory: int = 0
+    """Originals of former batches to compare with as well (cross-batch memory, XBM); 0 is no memory."""
     epochs: int = 20
     """Rounds over the training set."""
     seed: int = 0
@@ -226,7 +262,7 @@ class Config:
     run: RunOptions = field(default_factory=RunOptions)
 
     def __post_init__(self) -> None:
-        for name, least in (("epochs", 1), ("devices", 1), ("seed", 0)):
+        for name, least in (("epochs", 1), ("devices", 1), ("seed", 0), ("memory", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
         if self.batch.classes < 2 or self.batch.per_class < 1:
@@ -244,6 +280,11 @@ class Config:
                 f"augment.samples must be at least 1 and needs augment.refresh=pass, "
                 f"got {self.augment.samples} and {self.augment.refresh}"
             )
+        if 0 < self.memory < self.batch.classes * self.batch.per_class:
+            raise ValueError(
+                f"memory must hold at least a batch of {self.batch.classes * self.batch.per_class} samples, "
+                f"got {self.memory}"
+            )
         if self.run.select == "best" and not self.split.val_classes:
             raise ValueError(
                 "run.select='best' needs split.val_classes, such as 0.1: test classes never choose the epoch"
@@ -254,6 +295,11 @@ class Config:
         """The embeddings file to train a head on (``data="embeddings:FILE"``); None for images."""
         kind, _, path = self.data.partition(":")
         return Path(path).expanduser() if kind == "embeddings" and path else None
+
+    @property
+    def trains(self) -> bool:
+        """Whether any weights are trained, rather than a head computed or left out."""
+        return self.network.head in ("auto", "linear")
 
     @property
     def network_name(self) -> str:

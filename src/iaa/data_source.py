@@ -17,7 +17,7 @@ from iaa.data.image_dataset import Batch, ImageDataset, loader, transform
 from iaa.data.sampler import BalancedSampler, Numbered
 from iaa.data.vehicleid import SIZES
 from iaa.models import Preprocessing
-from iaa.models.vector_head import Projection
+from iaa.models.vector_head import VectorHead
 from iaa.provenance import base_folder, check_names, image_ids
 from iaa.retrieval.embeddings import Embeddings
 
@@ -86,7 +86,7 @@ class ImageSource:
         return ImageDataset(
             part.paths,
             part.labels,
-            transform(train, **preprocessing),
+            transform(train, crop=images.crop, **preprocessing),
             cache=CACHE[images.cache] if cache else False,
             on_bad_image=images.on_bad_image,
             boxes=part.boxes,
@@ -108,10 +108,10 @@ class VectorSource:
 
     root: str | None
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, data: Embeddings | None = None) -> None:
         if config.vectors_file is None:
             raise ValueError(f"data must be embeddings:FILE for vectors, got {config.data}")
-        self.file = Embeddings.load(config.vectors_file)
+        self.file = Embeddings.load(config.vectors_file) if data is None else data
         labels = self.file.distinct_names()
         rows = np.arange(len(self.file))
         whole = make(config.data, self.file.ids, labels, self.file.split, role=self.file.role, rows=rows)
@@ -163,12 +163,13 @@ def open_data(config: Config) -> Source:
     return ImageSource(config) if config.vectors_file is None else VectorSource(config)
 
 
-def build_network(config: Config, source: Source) -> models.Embedder | Projection:
+def build_network(config: Config, source: Source) -> models.Embedder | VectorHead:
     """A network for the data with its first weights: published, from a file, or drawn by the seed."""
     torch.manual_seed(config.seed)
     network = config.network
     if isinstance(source, VectorSource):
-        return Projection(source.file.z.shape[1], dim=network.dim, hidden=network.hidden)
+        features = source.file.z.shape[1]
+        return VectorHead(features, dim=network.dim, hidden=network.hidden, head=network.head_kind)
     if network.hidden:
         raise ValueError(
             "network.hidden belongs to heads on embeddings:FILE; a network for images has a linear head"
@@ -176,6 +177,7 @@ def build_network(config: Config, source: Source) -> models.Embedder | Projectio
     return models.build(
         config.model,
         dim=network.dim,
+        head=network.head_kind,
         pretrained=network.pretrained,
         weights=network.weights,
         pool=network.pool,

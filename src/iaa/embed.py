@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from iaa.data.image_dataset import ImageDataset, loader
-from iaa.retrieval.shards import Parts
+from iaa.retrieval.shards import Shards
 
 PRECISIONS: dict[str, torch.dtype | None] = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 """The type that autocast computes in, by the name used in every command; None is full precision."""
@@ -37,7 +37,7 @@ def embed_batches(
 def embed_images(
     model: nn.Module,
     images: ImageDataset,
-    parts: Parts,
+    parts: Shards,
     *,
     batch_size: int = 64,
     device: torch.device | str = "cpu",

@@ -89,11 +89,14 @@ def write_tensors(
         _sort_header(temporary)
 
 
-def read_tensors(path: str | Path) -> tuple[dict[str, "Tensor"], dict[str, str]]:
+def read_tensors(
+    path: str | Path, *, require_checksum: bool = False
+) -> tuple[dict[str, "Tensor"], dict[str, str]]:
     """Tensors and metadata of a ``.safetensors`` file, in private memory and with the checksum verified.
 
     The file is not mapped: changing or truncating it afterwards has no effect on what was read. Declared
-    sizes are checked against the file before anything is allocated. Files without a checksum are accepted.
+    sizes are checked against the file before anything is allocated. Other programs write files without a
+    checksum: they are accepted unless it is required.
     """
     import torch
 
@@ -111,6 +114,8 @@ def read_tensors(path: str | Path) -> tuple[dict[str, "Tensor"], dict[str, str]]
                 raise ValueError(f"{path} is truncated: {name} is incomplete")
             tensors[name] = tensor
     expected = metadata.pop(CHECKSUM, None)
+    if expected is None and require_checksum:
+        raise ValueError(f"{path} is damaged: it has no checksum")
     if expected is not None and expected != _checksum(tensors, metadata):
         raise ValueError(f"{path} is damaged: its content does not match its checksum")
     return tensors, metadata

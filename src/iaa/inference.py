@@ -5,7 +5,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,10 +17,11 @@ from iaa import models
 from iaa.config import Config
 from iaa.data.image_dataset import ImageDataset, loader, transform
 from iaa.data.image_io import UnreadableImage
-from iaa.embed import embed_batches, resolve_device
+from iaa.embed import PRECISIONS, embed_batches, resolve_device
+from iaa.errors import unknown
 from iaa.image_inputs import as_images, as_vectors, batches_of
 from iaa.models import Embedder, Preprocessing
-from iaa.models.vector_head import Projection
+from iaa.models.vector_head import VectorHead
 from iaa.provenance import weights_hash
 from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.formats import READERS
@@ -42,12 +43,20 @@ class Model:
     """Dimensions of an embedding."""
     network: Embedder | None
     """From images to embeddings; None where only vectors can be embedded."""
-    head: Projection | None
+    head: VectorHead | None
     """From vectors to embeddings, for a run on vectors."""
     preprocessing: Preprocessing | None
     device: torch.device
     no_images: str = ""
     """Why it cannot embed images; empty if it can."""
+    precision: str = "fp32"
+    """What the network computes in: fp32, bf16 or fp16; embeddings are always fp32."""
+
+    def __repr__(self) -> str:
+        """On one line: what it is, not every layer of it."""
+        kind = type(self.network if self.network is not None else self.head).__name__
+        name = self.config.model if self.config is not None and self.network is not None else kind
+        return f"Model({str(self.path)!r}, {name}, dim={self.dim}, device={str(self.device)!r})"
 
     @property
     def folder(self) -> Path:
@@ -123,7 +132,7 @@ class Model:
             batches = loader(files, batch_size=batch_size, workers=workers)
         else:
             batches = batches_of(images, step, batch_size, unreadable)
-        parts = list(_each(self.network, batches, self.device, on_batch))
+        parts = list(_each(self, batches, on_batch))
         if files is not None:
             errors = {error.path: error for error in files.bad}
             unreadable = {row: errors[path] for row, path in enumerate(files.paths) if path in errors}
@@ -143,13 +152,19 @@ class Model:
         return embed_batches(self.head, batches, device=self.device, on_batch=on_batch)[0]
 
 
-def load(path: str | os.PathLike[str], *, device: str = "auto") -> Model:
+def load(path: str | os.PathLike[str], *, device: str = "auto", precision: str = "fp32") -> Model:
     """The model of a finished run, or the network that made an embeddings file; nothing in them is executed.
 
     A run that trained a head on vectors embeds vectors. It embeds images as well if its embeddings file says
-    which network made the vectors, and the weights of that network are still available.
+    which network made the vectors, and the weights of that network are still available. ``precision`` is what
+    the network computes in: fp32, bf16 or fp16.
     """
-    path, chosen = Path(path).expanduser(), resolve_device(device)
+    if precision not in PRECISIONS:
+        raise unknown("precision", precision, PRECISIONS)
+    return replace(_load(Path(path).expanduser(), resolve_device(device)), precision=precision)
+
+
+def _load(path: Path, chosen: torch.device) -> Model:
     if path.is_file():
         return _behind_file(path, chosen)
     if not path.is_dir():
@@ -216,11 +231,13 @@ def _check_batch(size: int) -> None:
         raise ValueError(f"batch_size must be 1 or more, got {size}")
 
 
-def _each(
-    network: nn.Module, batches: Any, device: torch.device, on_batch: Callable[[int], None]
-) -> Iterator[tuple[Tensor, Tensor]]:
+def _each(model: Model, batches: Any, on_batch: Callable[[int], None]) -> Iterator[tuple[Tensor, Tensor]]:
+    assert model.network is not None
+    dtype = PRECISIONS[model.precision]
     for batch in batches:
-        z, _, rows = embed_batches(network, [batch], device=device, on_batch=on_batch)
+        z, _, rows = embed_batches(
+            model.network, [batch], device=model.device, precision=dtype, on_batch=on_batch
+        )
         yield z, rows
 
 

@@ -54,5 +54,5 @@ def _describe(hint: Any) -> str:
     if kind is tuple:
         return f"a list of {_TYPE_NAMES[inner[0]]}s"
     if kind is dict:
-        return f"an object of {_TYPE_NAMES[inner[1]]}s"
+        return f"an object whose values are each {_describe(inner[1])}"
     return f"a {_TYPE_NAMES[hint]}" if hint in (int, float) else _TYPE_NAMES[hint]

@@ -1,12 +1,16 @@
-"""The paper's baseline losses, each with its miner, assembled from pytorch-metric-learning's parts.
+"""The paper's baseline losses, each with its miner, and any loss or miner of pytorch-metric-learning by name.
 
-Distances lie between unit vectors (Eq. 1). All losses are reduced as the paper writes them: summed over pairs
-or triplets, divided by the number of anchors.
+The paper's nine are assembled here: distances lie between unit vectors (Eq. 1), and losses are reduced as the
+paper writes them, summed over pairs or triplets and divided by the number of anchors. All others keep the
+defaults of pytorch-metric-learning.
 """
 
+import inspect
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import torch
 from pytorch_metric_learning import distances, losses, miners, reducers
 from torch import Tensor, nn
 
@@ -30,6 +34,23 @@ class PerAnchor(reducers.BaseReducer):
     pos_pair_reduction = neg_pair_reduction = triplet_reduction = element_reduction
 
 
+class HardPairs(miners.MultiSimilarityMiner):
+    """Hard positives and negatives (Eq. 5-6): those of PML's miner, found without its two sorts."""
+
+    def mine(self, embeddings: Tensor, labels: Tensor, ref_emb: Tensor, ref_labels: Tensor) -> Any:
+        """Pairs that are less similar than the nearest negative, or more than the farthest positive."""
+        similarity = self.distance(embeddings, ref_emb) * (1 if self.distance.is_inverted else -1)
+        negative = labels[:, None] != ref_labels
+        positive = ~negative
+        if embeddings is ref_emb:
+            positive.fill_diagonal_(False)
+        nearest = similarity.masked_fill(~negative, -torch.inf).amax(1, keepdim=True)
+        farthest = similarity.masked_fill(~positive, torch.inf).amin(1, keepdim=True)
+        hard_positive = positive & (similarity - self.epsilon < nearest)  # Eq. 6
+        hard_negative = negative & (similarity + self.epsilon > farthest)  # Eq. 5
+        return *torch.where(hard_positive), *torch.where(hard_negative)
+
+
 def contrastive(*, pos_margin: float = 0.0, neg_margin: float = 1.0) -> Baseline:
     """Contrastive loss on Euclidean distances, all pairs (Eq. 2)."""
     return Baseline(losses.ContrastiveLoss(pos_margin, neg_margin, reducer=PerAnchor()), None)
@@ -46,7 +67,7 @@ def multi_similarity(
 ) -> Baseline:
     """Multi-similarity loss (Eq. 4) with its miner of hard positives and negatives (Eq. 5-6)."""
     loss = losses.MultiSimilarityLoss(alpha, beta, base, reducer=PerAnchor())
-    return Baseline(loss, miners.MultiSimilarityMiner(epsilon))
+    return Baseline(loss, HardPairs(epsilon))
 
 
 def triplet_distance(*, margin: float = 0.2, cutoff: float = 0.5, far: float = 1.4) -> Baseline:
@@ -109,13 +130,90 @@ PROXIES: dict[str, Callable[..., Baseline]] = {
 }
 
 
-def build(name: str, *, num_classes: int, dim: int, **options: float) -> Baseline:
-    """One of the losses by its name.
+Option = bool | int | float | str
+SIZES = ("num_classes", "embedding_size", "descriptors_dim", "l")
+"""Arguments of losses that follow from the data and the network."""
+SHORT = {"snr": "signal_to_noise_ratio_contrastive", "tcm": "threshold_consistent_margin"}
+_NOT_BY_NAME = {"ManifoldLoss", "VICRegLoss", "SelfSupervisedLoss", "MultipleLosses"}  # they take no labels
+
+
+def build(name: str, *, num_classes: int, dim: int, **options: Option) -> Baseline:
+    """One of the paper's losses by name, or any of pytorch-metric-learning by class name or in snake case.
 
     >>> loss, miner = build("circle", num_classes=10, dim=64, gamma=40.0)
+    >>> build("proxy_anchor", num_classes=10, dim=64).loss.num_classes
+    10
     """
-    if name in PAIRS:
-        return PAIRS[name](**options)
-    if name in PROXIES:
-        return PROXIES[name](num_classes, dim, **options)
-    raise unknown("loss", name, [*PAIRS, *PROXIES])
+    if own := PAIRS.get(name) or PROXIES.get(name):
+        _check_options(own, options)
+        return own(**options) if name in PAIRS else own(num_classes, dim, **options)
+    classes = _by_key(losses, losses.BaseMetricLossFunction)
+    kind = classes.get(_key(SHORT.get(name, name)))
+    if kind is None:
+        raise unknown("loss", name, sorted({*PAIRS, *PROXIES, *SHORT, *map(_snake, classes.values())}))
+    sizes = dict(zip(SIZES, (num_classes, dim, dim, dim), strict=True))
+    needed = {key: value for key, value in sizes.items() if key in _required(kind)}
+    if missing := _required(kind) - {*needed, *options}:
+        raise ValueError(f"loss {name} needs the options {', '.join(sorted(missing))}")
+    _check_options(kind, options)
+    return Baseline(kind(**needed, **options), None)
+
+
+def build_miner(name: str, **options: Option) -> nn.Module | None:
+    """A miner of pytorch-metric-learning by class name or in snake case; ``"none"`` is none.
+
+    >>> type(build_miner("batch_hard")).__name__
+    'BatchHardMiner'
+    """
+    if name == "none":
+        return None
+    classes = _by_key(miners, miners.BaseMiner)
+    if _key(name) not in classes:
+        raise unknown("miner", name, sorted({"none", *map(_snake, classes.values())}))
+    miner: nn.Module = classes[_key(name)](**options)
+    return miner
+
+
+def with_memory(baseline: Baseline, *, dim: int, size: int) -> Baseline:
+    """The loss with a cross-batch memory (XBM): ``size`` originals of the last batches are candidates too."""
+    name = type(baseline.loss).__name__
+    if name not in losses.CrossBatchMemory.supported_losses():
+        raise ValueError(f"memory does not work with {name}: it compares with nothing outside its batch")
+    return Baseline(losses.CrossBatchMemory(baseline.loss, dim, size, miner=baseline.miner), None)
+
+
+def _check_options(make: Callable[..., Any], options: dict[str, Option]) -> None:
+    """Raise where text is given for what is a number by default."""
+    for name, parameter in inspect.signature(make).parameters.items():
+        if isinstance(options.get(name), str) and isinstance(parameter.default, int | float):
+            raise ValueError(f"option {name} must be a number, got {options[name]!r}")
+
+
+def _by_key(module: Any, base: type) -> dict[str, type]:
+    """Exported classes by their names without suffix, underscores and case."""
+    hidden = {base.__name__, "GenericPairLoss", *_NOT_BY_NAME}
+    kinds = [kind for kind in vars(module).values() if inspect.isclass(kind) and issubclass(kind, base)]
+    return {_key(kind.__name__): kind for kind in kinds if kind.__name__ not in hidden}
+
+
+def _key(name: str) -> str:
+    return name.replace("_", "").replace("-", "").lower().removesuffix("loss").removesuffix("miner")
+
+
+def _snake(kind: type) -> str:
+    """``ProxyAnchorLoss`` as ``proxy_anchor``, ``NTXentLoss`` as ``nt_xent``."""
+    name = kind.__name__.removesuffix("Loss").removesuffix("Miner")
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
+    return spaced.lower()
+
+
+def _required(kind: type) -> set[str]:
+    """Arguments without a default, those of base classes that are passed on included."""
+    needed = set()
+    for base in kind.__mro__:
+        parameters = inspect.signature(base.__init__).parameters.values()  # type: ignore[misc]
+        named = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "self"]
+        needed |= {p.name for p in named if p.default is p.empty}
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            break
+    return needed - {"mat_based_loss", "loss"}

@@ -47,6 +47,15 @@ def progress(text: str, *, quiet: bool = False) -> Iterator[Callable[[float], No
         yield lambda done: bar.update(task, completed=done)
 
 
+@contextmanager
+def tracking(text: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """A bar over items; call what it yields with the number done and the number of all, 0 if unknown."""
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with _bar(*columns, quiet=quiet) as bar:
+        task = bar.add_task(text, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total or None)
+
+
 def _bar(
     *columns: BarColumn | MofNCompleteColumn | TimeRemainingColumn | TextColumn, quiet: bool
 ) -> Progress:

@@ -141,4 +141,5 @@ def assemble(
         [str(split) for split in part.split],
         [str(role) for role in part.role],
         meta | {"counts": counts},
+        [] if part.sequence is None else part.sequence.tolist(),
     )

@@ -15,7 +15,7 @@ from iaa.embed import PRECISIONS, embed_batches, resolve_device
 from iaa.files import Lock, read_json, read_tensors, write_json, write_text
 from iaa.method.gaussians import ClassStats
 from iaa.models import Embedder
-from iaa.models.vector_head import Projection
+from iaa.models.vector_head import VectorHead
 from iaa.provenance import weights_hash
 from iaa.retrieval.embeddings import Embeddings
 from iaa.run_records import read_log, read_metrics
@@ -155,7 +155,7 @@ class Run:
             raise FileNotFoundError(f"run {self.path} has no embeddings of {split!r}: {available}")
         return Embeddings.load(files[split])
 
-    def network(self) -> Embedder | Projection:
+    def network(self) -> Embedder | VectorHead:
         """The trained network in evaluation mode; the weights that training started from are not needed."""
         return trained_network(self.config, self.require(MODEL))
 

@@ -3,40 +3,67 @@
 import os
 import random
 import time
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from iaa.callable_module import make_callable
 from iaa.config import Config
+from iaa.losses import Baseline
+from iaa.retrieval.embeddings import Embeddings
 from iaa.runs import Run
 from iaa.training import checkpoint, distributed, scoring
 from iaa.training.checkpoint import Position
+from iaa.training.closed_form import fit_head
+from iaa.training.defaults import compares_heads, resolve
+from iaa.training.gradient_cache import embed_in_parts
+from iaa.training.ladder import climb
 from iaa.training.schedules import estimates_before, rate_factor, streams_during, strength
 from iaa.training.session import Session, open_run, recorded_threads
 from iaa.training.setup import Task, assemble, launch
 
 
 def train(
-    config: Config | None = None, *, resume: str | os.PathLike[str] | None = None, quiet: bool = False
+    config: Config | None = None,
+    *,
+    resume: str | os.PathLike[str] | None = None,
+    data: Embeddings | None = None,
+    quiet: bool = False,
+    loss: nn.Module | tuple[nn.Module, nn.Module | None] | None = None,
 ) -> Run:
     """Train and score a network, and leave everything in a run directory.
 
     ``resume`` names an interrupted run, which continues from its last checkpoint; on a CPU it ends with the
-    same bits as if it had never been interrupted.
+    same bits as if it had never been interrupted. ``data`` are embeddings to train a head on, in place of a
+    file that the configuration names. ``loss`` is a loss of your own, or a (loss, miner) pair, in place of
+    the configuration's; resuming needs both again.
+
+    If the configuration leaves the head open (``network.head`` is ``auto``) and the network is pretrained,
+    several heads are compared on held-out training classes and the best becomes the model.
     """
     if (config is None) == (resume is None):
         raise ValueError("give either a configuration or a run to resume")
     former = None if resume is None else Run(resume)
     config = former.config if former else config
     assert config is not None
+    config = resolve(config)
+    if loss is not None:
+        loss = Baseline(loss, None) if isinstance(loss, nn.Module) else Baseline(*loss)
+        config = replace(config, loss=type(loss.loss).__name__)
+    if compares_heads(config):
+        return climb(config, partial(train, loss=loss), run=former, quiet=quiet)
     with recorded_threads(former):
-        task = assemble(config, launch(config))
+        task = assemble(config, launch(config), data=data, loss=loss)
         with open_run(task, former) as run:
             position = checkpoint.restore(run, task) if former else Position()
             with Session(task, run, position, quiet=quiet) as session:
-                _algorithm_1(task, session)
+                if not position.started:
+                    fit_head(task)
+                if config.trains:
+                    _algorithm_1(task, session)
                 session.finish()
     return run
 
@@ -45,6 +72,7 @@ def _algorithm_1(task: Task, session: Session) -> None:
     config, augment, options = task.config, task.criterion.augment, task.config.augment
     for epoch, start in session.epochs():  # while not converged
         augment.strength = strength(options, epoch, config.epochs)
+        task.criterion.train(epoch >= options.start_epoch)  # no synthetics before
         if start == 0 and estimates_before(options, augment, epoch):
             session.show("class statistics")
             session.totals.statistics += _estimate(task)  # Eq. 7-8 over the training set
@@ -53,7 +81,7 @@ def _algorithm_1(task: Task, session: Session) -> None:
             _set_rates(task, epoch + step / session.steps)
             _seed(config.seed, epoch, step)  # random numbers of a step depend on no earlier step
             task.optimizer.zero_grad()
-            z = task.model(images)  # compute embeddings
+            z = embed_in_parts(task.model, images, micro=config.batch.micro)  # compute embeddings
             z, labels = distributed.gather(z.float(), labels.to(z.device))
             session.sanity.check_embeddings(z, labels, epoch, step)
             if streams_during(options, epoch):
@@ -66,6 +94,8 @@ def _algorithm_1(task: Task, session: Session) -> None:
             if config.optimizer.clip:
                 task.fabric.clip_gradients(task.model, task.optimizer, max_norm=config.optimizer.clip)
             task.optimizer.step()  # optimise the parameters
+            if task.average is not None:
+                task.average.update(task.network)
             session.end_step(epoch, step, value, len(z))
         session.end_epoch(epoch)
 

@@ -10,10 +10,10 @@ from iaa import models
 from iaa.config import CONFIG_FILE, Config
 from iaa.files import read_tensors
 from iaa.models import Embedder
-from iaa.models.vector_head import Projection
+from iaa.models.vector_head import VectorHead
 
 
-def trained_network(config: Config, file: Path) -> Embedder | Projection:
+def trained_network(config: Config, file: Path) -> Embedder | VectorHead:
     """The network of a configuration in evaluation mode, with the weights of ``model.safetensors``."""
     state, _ = read_tensors(file)
     network = _empty(config) if config.vectors_file is None else _empty_head(config, state, file)
@@ -47,15 +47,17 @@ def _empty(config: Config) -> Embedder:
         return models.build(
             config.model,
             dim=config.network.dim,
+            head=config.network.head_kind,
             pretrained=False,
             pool=config.network.pool,
             size=config.images.size,
         )
 
 
-def _empty_head(config: Config, state: dict[str, Tensor], file: Path) -> Projection:
+def _empty_head(config: Config, state: dict[str, Tensor], file: Path) -> VectorHead:
     first = state.get("head.0.weight")
     if first is None or first.ndim != 2:
         raise ValueError(f"{file} is not a head on vectors: it lacks the matrix 'head.0.weight'")
     with torch.random.fork_rng(devices=[]):
-        return Projection(first.shape[1], dim=config.network.dim, hidden=config.network.hidden)
+        network = config.network
+        return VectorHead(first.shape[1], dim=network.dim, hidden=network.hidden, head=network.head_kind)

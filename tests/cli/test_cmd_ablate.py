@@ -11,7 +11,8 @@ import torch
 import iaa
 import tiny_runs
 from iaa.cli import main
-from iaa.presets.ablations import STUDIES, numbers
+from iaa.presets.ablations import STUDIES
+from iaa.presets.paper_ablations import numbers
 
 
 @pytest.fixture
@@ -180,7 +181,7 @@ def test_every_arm_of_every_study_is_a_configuration():
         assert not same
     assert set(STUDIES) == {
         *("components", "few-samples", "few-estimates", "generation", "losses", "strength"),
-        *("neighbors", "copies", "refresh", "falloff", "dim"),
+        *("neighbors", "copies", "refresh", "falloff", "dim", "generators"),
     }
 
 
@@ -190,6 +191,7 @@ def test_every_number_of_the_paper_belongs_to_an_arm():
         ("Table XI", "few-samples"),
         ("Table XI", "few-estimates"),
         ("Table XII", "generation"),
+        ("Table III", "generators"),
     ):
         arms = {arm.name: arm.paper for arm in STUDIES[name].arms}
         for row, told in numbers(table).items():

@@ -228,6 +228,18 @@ def test_the_page_shows_its_images_in_a_browser(home, capsys, tmp_path):
         browser.close()
 
 
+def test_the_network_computes_in_the_precision_asked_for(home, capsys, tmp_path):
+    tiny_datasets.image(tmp_path / "x.png", seed=901, size=(20, 20))
+    found = {}
+    for precision in ("fp32", "bf16"):
+        _, out, _ = search(capsys, home, tmp_path / "x.png", "--json", "--precision", precision)
+        found[precision] = [hit["similarity"] for hit in json.loads(out)["queries"][0]["hits"]]
+    assert found["fp32"] != found["bf16"]
+    assert found["bf16"] == pytest.approx(found["fp32"], abs=0.02)
+    with pytest.raises(ValueError, match="precision must be one of 'fp32', 'bf16', 'fp16'; got 'half'"):
+        iaa.load(home / "runs" / "run-1", precision="half")
+
+
 def test_progress_shows_while_a_gallery_is_embedded(home, tmp_path, capsys, monkeypatch):
     for file in ("config.json", "model.safetensors"):
         shutil.copy(home / "runs" / "run-1" / file, tmp_path / file)

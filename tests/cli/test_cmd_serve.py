@@ -55,7 +55,7 @@ def test_it_serves_until_ctrl_c_and_leaves_quietly(run):
 
 
 def test_an_address_for_others_is_warned_about_and_this_machine_s_is_not(run):
-    process, address = start(run, "--host", "0.0.0.0")
+    process, address = start(run, "--host", "0.0.0.0", "--no-token")
     try:
         assert address.startswith("http://localhost:")
         answer = httpx.get(f"{address}api/health", headers={"host": "my-machine.lan"}, timeout=20)
@@ -63,8 +63,8 @@ def test_an_address_for_others_is_warned_about_and_this_machine_s_is_not(run):
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=30)
         assert error == (
-            "warning: 0.0.0.0 can be reached from other machines, without a password: "
-            "whoever does sees the gallery's images\n"
+            "warning: 0.0.0.0 can be reached from other machines, without a token: "
+            "whoever reaches it sees the images of the gallery\n"
         )
     finally:
         process.kill()
@@ -95,8 +95,8 @@ def test_a_port_that_is_taken_is_told_before_anything_is_loaded(tmp_path, capsys
         port = taken.getsockname()[1]
         assert main(["serve", str(tmp_path / "nowhere"), "--port", str(port)]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"iaa serve: cannot listen at 127.0.0.1:{port} (")
-    assert "--port 0 takes a free one" in error
+    assert error.startswith(f"iaa serve: cannot listen on 127.0.0.1:{port} (")
+    assert "--port 0 picks a free one" in error
     assert error.count("\n") == 1
 
 
@@ -104,8 +104,11 @@ def test_a_port_that_is_taken_is_told_before_anything_is_loaded(tmp_path, capsys
     ("words", "message"),
     [
         (["--port", "99999"], "--port must lie in [0, 65535], got 99999"),
-        (["--host", "no.such.host.invalid"], "is no address of this machine"),
-        (["--host", "192.0.2.1"], "--host 192.0.2.1 is no address of this machine (Cannot assign"),
+        (["--host", "no.such.host.invalid", "--no-token"], "is not an address of this machine"),
+        (
+            ["--host", "192.0.2.1", "--no-token"],
+            "--host 192.0.2.1 is not an address of this machine (Cannot assign",
+        ),
         (["--max-megabytes", "0"], "--max-megabytes must be more than 0"),
         (["--max-megabytes", "inf"], "--max-megabytes must be more than 0 and at most 1,000,000, got inf"),
         (["--max-megabytes", "nan"], "--max-megabytes must be more than 0 and at most 1,000,000, got nan"),
@@ -166,14 +169,14 @@ def test_help_teaches(capsys):
 
 
 def test_a_browser_is_opened_only_where_there_is_a_screen(monkeypatch):
-    from iaa.serve.server import can_show_pages
+    from iaa.serve.server import has_screen
 
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(sys, "platform", "linux")
-    assert not can_show_pages()
+    assert not has_screen()
     monkeypatch.setitem(os.environ, "WAYLAND_DISPLAY", "wayland-0")
-    assert can_show_pages()
+    assert has_screen()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 import csv
+import importlib.util
 
 import numpy as np
 import pytest
@@ -100,6 +101,68 @@ def test_the_csv_of_open_metric_learning_works_as_it_is(tmp_path):
     assert np.isnan(dataset.boxes[0]).all()
 
 
+def test_sequences_are_kept_row_by_row(tmp_path):
+    rows = [
+        {"path": f"{i}.png", "label": i % 2, "sequence": s} for i, s in enumerate(["v1", "", "v1", "nan"])
+    ]
+    dataset = load(f"table:{table(tmp_path / 't.csv', rows)}", test_share=0.5)
+    assert dataset.sequence.tolist() == ["v1", "", "v1", ""]
+    assert dataset.take([2, 1]).sequence.tolist() == ["v1", ""]
+    plain = [{"path": f"{i}.png", "label": i, "sequence": ""} for i in range(2)]
+    assert load(f"table:{table(tmp_path / 'p.csv', plain)}", test_share=0.5).sequence is None
+
+
+@pytest.mark.parametrize(
+    ("box", "message"),
+    [
+        ({"x_1": 1}, "t.csv has half a box: it lacks the column y_1 and x_2 and y_2"),
+        ({"x_1": 1, "y_1": 1, "x_2": 4, "y_2": ""}, "t.csv, row 1: half a box, y_2 are empty"),
+        ({"x_1": 5, "y_1": 1, "x_2": 4, "y_2": 9}, r"row 1: a box needs x_1 < x_2 .*, got 5, 1, 4, 9"),
+        ({"x_1": 1, "y_1": 9, "x_2": 4, "y_2": 9}, r"row 1: a box needs x_1 < x_2 .*, got 1, 9, 4, 9"),
+        ({"x_1": 1, "y_1": 9, "x_2": "inf", "y_2": 19}, "row 1: a box needs"),
+    ],
+)
+def test_half_and_inverted_boxes_are_refused_when_the_table_is_read(tmp_path, box, message):
+    rows = [{"path": "a.png", "label": 1, "split": "train"} | box]
+    with pytest.raises(ValueError, match=message):
+        load(f"table:{table(tmp_path / 't.csv', rows)}")
+
+
+def test_a_folder_one_level_too_high_names_the_right_one(tmp_path):
+    folder(tmp_path / "mine", ["ash", "elm", "oak"])
+    with pytest.raises(
+        ValueError, match=rf"single class, 'mine', which has 3 .* folder:{tmp_path / 'mine'}\?"
+    ):
+        load(f"folder:{tmp_path}")
+
+
+def test_files_that_are_not_images_are_counted(tmp_path, caplog):
+    root = folder(tmp_path / "mine", ["ash", "elm"])
+    for name in ("a.heic", "b.HEIC", "notes.txt", ".hidden", "README"):
+        (root / "ash" / name).touch()
+    load(f"folder:{root}", test_share=0.5)
+    load(f"folder:{root}", test_share=0.5)
+    (message,) = caplog.messages  # once
+    assert message == (
+        f"{root}: 4 files are not images and are ignored (2 .heic, 1 .txt, 1 no ending); "
+        "pip install pillow-heif to read .heic"
+    )
+
+
+def test_heic_is_read_where_its_decoder_is_installed(tmp_path, monkeypatch):
+    from iaa.data import file_listing
+
+    root = folder(tmp_path / "mine", ["ash", "elm"])
+    (root / "ash" / "a.heic").touch()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "pillow_heif" or None)
+    file_listing.image_suffixes.cache_clear()
+    try:
+        assert len(load(f"folder:{root}", test_share=0.5)) == 5
+    finally:
+        monkeypatch.undo()
+        file_listing.image_suffixes.cache_clear()
+
+
 def test_any_label_type_stays_distinct(tmp_path):
     labels = [16777216, 16777217, "7", "07", "Ärmel, lang", 2**63]
     rows = [{"path": f"{i}.png", "label": label, "split": "train"} for i, label in enumerate(labels)]
@@ -158,7 +221,7 @@ def test_a_ragged_line_is_named(tmp_path):
         ),
         (b"path,label\n", r"t\.csv has no rows"),
         (b"", r"t\.csv is empty"),
-        (b"path,label\n" + b"x" * 200_000 + b",1\n", r"t\.csv is no csv table: field larger"),
+        (b"path,label\n" + b"x" * 200_000 + b",1\n", r"t\.csv is not a csv table: field larger"),
     ],
 )
 def test_a_table_that_cannot_be_read_is_named(tmp_path, content, message):
@@ -170,7 +233,7 @@ def test_a_table_that_cannot_be_read_is_named(tmp_path, content, message):
 def test_a_damaged_parquet_is_named(tmp_path):
     pytest.importorskip("pyarrow")
     (tmp_path / "t.parquet").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match=r"t\.parquet is cut short or no Parquet file"):
+    with pytest.raises(ValueError, match=r"t\.parquet is truncated or not a Parquet file"):
         load(f"table:{tmp_path / 't.parquet'}")
 
 

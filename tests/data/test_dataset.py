@@ -77,7 +77,32 @@ def test_emoji_alternates_over_the_sorted_code_points(tmp_path):
     names = {
         split: {dataset.class_names[i] for i in dataset.part(split).labels} for split in ("train", "test")
     }
-    assert names == {"train": {"U+0023-U+20E3", "U+1F600"}, "test": {"U+2049", "U+1F601"}}
+    assert names == {
+        "train": {"number sign, combining enclosing keycap", "grinning face"},
+        "test": {"exclamation question mark", "grinning face with smiling eyes"},
+    }
+
+
+def test_emoji_of_one_name_or_none_keep_their_code_points(tmp_path):
+    for name in ("U+2764", "U+2764-U+FE0F", "U+E000", "U+1F468-U+200D-U+1F3A4"):
+        (tmp_path / "Appl").mkdir(exist_ok=True)
+        (tmp_path / "Appl" / f"{name}.png").touch()
+    dataset = load("emoji", root=tmp_path)
+    assert set(dataset.class_names) == {
+        "heavy black heart (U+2764)",
+        "heavy black heart (U+2764-U+FE0F)",
+        "(U+E000)",
+        "man, microphone",
+    }
+
+
+def test_ids_follow_the_order_given_and_keep_it_when_divided_anew():
+    labels = ["b", "c", "a", "d"]
+    dataset = make("x", labels, labels, ["train"] * 4, order=["d", "b", "c", "a"])
+    assert dataset.class_names == ("d", "b", "c", "a")
+    again = dataset.with_split(np.array(["train", "test", "test", "train"]))
+    assert again.class_names == ("d", "b", "c", "a")
+    assert [again.class_names[label] for label in again.labels] == labels
 
 
 def test_emoji_without_its_package_says_what_to_install(monkeypatch):

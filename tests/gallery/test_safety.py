@@ -84,6 +84,6 @@ def test_weights_that_an_embeddings_file_names_are_read_without_executing_anythi
     with pytest.raises(ValueError, match=r"weights\.pth holds no plain tensors that can be read safely"):
         iaa.load(file)
     np.savez(tmp_path / "gallery.npz", z=np.array([Bomb(went_off)], dtype=object), labels=np.arange(1))
-    with pytest.raises(ValueError, match=r"gallery\.npz is cut short, holds pickled objects"):
+    with pytest.raises(ValueError, match=r"gallery\.npz is truncated, holds pickled objects"):
         iaa.Gallery.open(iaa.load(home / "runs" / "run-1"), str(tmp_path / "gallery.npz"))
     assert not went_off.exists()

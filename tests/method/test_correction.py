@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -124,6 +125,48 @@ def test_extreme_scales_stay_finite_and_not_negative(scale, size):
     corrected = iaa.correct(stats, scale=scale)
     assert corrected.isfinite().all()
     assert (corrected >= 0).all()
+
+
+@pytest.mark.parametrize("size", [1e-12, 1e-6, 1e10, 1e15])
+@pytest.mark.parametrize("small", [True, False])
+def test_float32_is_as_accurate_at_any_scale(monkeypatch, size, small):
+    if not small:
+        monkeypatch.setattr(neighbors, "SMALL", 8)
+    z, labels = classes_of([1 + i % 6 for i in range(60)])
+    stats = iaa.estimate((z * size).float(), labels, num_classes=60)
+    exact = oracles.estimate(z.double() * size, labels, 60)
+    expected = oracles.correct(*exact, neighbors=7).diagonal(dim1=1, dim2=2)
+    corrected = iaa.correct(stats, neighbors=7).double()
+    torch.testing.assert_close(corrected / size**2, expected / size**2, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1e-12, 1e10, 1e15])
+def test_raw_distances_are_as_printed_at_any_scale(size):
+    z, labels = classes_of(SIZES)
+    stats = iaa.estimate((z * size).float(), labels, num_classes=len(SIZES))
+    exact = oracles.estimate(z.double() * size, labels, len(SIZES))
+    widths = {"mean_width": 0.4 * size**2, "cov_width": 0.3 * size**2, "scale": None}
+    expected = oracles.correct(*exact, **widths).diagonal(dim1=1, dim2=2)
+    corrected = iaa.correct(stats, **widths).double()
+    torch.testing.assert_close(corrected / size**2, expected / size**2, rtol=1e-4, atol=1e-6)
+
+
+def test_statistics_that_are_not_finite_are_refused_by_class():
+    stats, _ = stats_of(SIZES)
+    for name, value in (("mean", torch.nan), ("variance", torch.inf)):
+        values = getattr(stats, name).clone()
+        values[2, 1] = value
+        broken = replace(stats, **{name: values})
+        for function in (iaa.correct, iaa.global_variance, iaa.mean_distance, iaa.cov_distance, iaa.spearman):
+            with pytest.raises(ValueError, match=rf"NaN or infinity in the {name} of class 2"):
+                function(broken)
+
+
+def test_half_precision_statistics_are_corrected_in_float32():
+    stats, _ = stats_of(SIZES)
+    half = stats.to(torch.float16)
+    expected = iaa.correct(half.to(torch.float32))
+    assert torch.equal(iaa.correct(half), expected)
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -141,3 +144,67 @@ def test_labels_may_be_any_integers(dtype):
         assert torch.equal(stats.variance[:7], iaa.estimate(z, labels, num_classes=7).variance)
     augment = iaa.IAA(7, 5).fit(z, labels.to(dtype)).update(z, labels.to(dtype))
     assert augment(z, labels.to(dtype))[1].dtype == torch.int64
+
+
+@pytest.mark.parametrize("size", [1e-12, 1e10, 1e15])
+def test_distances_between_classes_keep_their_digits_at_any_scale(size):
+    z, labels = torch.randn(40, 3), torch.arange(40) % 8
+    stats = iaa.estimate(z, labels, num_classes=8)
+    scaled = iaa.estimate(z * size, labels, num_classes=8)
+    for distance in (iaa.mean_distance, iaa.cov_distance):
+        expected = distance(stats).double()
+        torch.testing.assert_close(distance(scaled).double() / size**2, expected, rtol=1e-4, atol=1e-6)
+    assert iaa.spearman(scaled) == pytest.approx(iaa.spearman(stats), abs=0.02)
+
+
+def test_what_overflows_is_refused_in_words():
+    z = torch.randn(12, 3)
+    with pytest.raises(
+        ValueError, match=r"z is too large: its squares overflow float32 \(largest .*e\+2\d\)"
+    ):
+        iaa.estimate(z * 1e20, torch.arange(12) % 3, num_classes=3)
+    stats = iaa.estimate((z * 1e20).double(), torch.arange(12) % 3, num_classes=3)
+    assert iaa.correct(stats).isfinite().all()
+    large = ClassStats(torch.full((3,), 4), torch.randn(3, 2) * 1e25, torch.ones(3, 2))
+    with pytest.raises(ValueError, match="distances between classes overflow float32"):
+        iaa.mean_distance(large)
+    half = torch.full((6, 2), 65504.0, dtype=torch.float16)
+    assert iaa.estimate(half, torch.arange(6) % 2, num_classes=2).mean.tolist() == [[65504.0] * 2] * 2
+
+
+WORDS = """
+import numpy, torch, iaa
+z, labels = torch.randn(12, 3), torch.arange(12) % 3
+stats = iaa.estimate(z, labels, num_classes=3)
+for call in (
+    lambda: iaa.estimate(z.tolist(), labels, num_classes=3),
+    lambda: iaa.estimate(z, labels.tolist(), num_classes=3),
+    lambda: iaa.estimate(z.numpy(), labels.numpy(), num_classes=3),
+    lambda: iaa.correct(z),
+    lambda: iaa.spearman(z.numpy()),
+    lambda: iaa.score([[1.0], [1.0, 2.0]], [0, 1]),
+    lambda: iaa.score(z, ["a"] * 12),
+):
+    try:
+        call()
+    except (TypeError, ValueError) as error:
+        print(type(error).__name__, error)
+kinds = [(z, labels), (z.numpy(), labels.numpy()), (z.tolist(), labels.tolist())]
+same = [iaa.score(*given, ks=(1,)) for given in kinds]
+print(same[0] == same[1] == same[2])
+"""
+
+
+def test_lists_and_arrays_are_taken_or_refused_in_words():
+    """In an interpreter of its own: here the types are checked before the functions see them."""
+    out = subprocess.run([sys.executable, "-c", WORDS], capture_output=True, text=True, check=True).stdout
+    assert out.splitlines() == [
+        "TypeError z must be a tensor, got list: torch.as_tensor makes one",
+        "TypeError labels must be a tensor, got list: torch.as_tensor makes one",
+        "TypeError z must be a tensor, got ndarray: torch.as_tensor makes one",
+        "TypeError stats must be ClassStats, as iaa.estimate makes them, got Tensor",
+        "TypeError stats must be ClassStats, as iaa.estimate makes them, got ndarray",
+        "ValueError z must be numbers of shape (N, D), got a list",
+        "ValueError labels must be integers of shape (N,), got a list",
+        "True",
+    ]

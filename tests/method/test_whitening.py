@@ -7,7 +7,7 @@ from sklearn.pipeline import make_pipeline
 import iaa
 import oracles
 from iaa.method import within_class
-from iaa.method.shrinkage import choose_shrink, mean_average_precision
+from iaa.method.shrinkage import average_precision, choose_shrink
 from iaa.method.whitening import within_covariance
 from iaa.method.within_class import WithinClass
 
@@ -127,7 +127,7 @@ def test_precision_in_the_choice_is_that_of_score():
     z, labels = classes_that_vary_alike()
     labels[labels == 3] = 4
     expected = iaa.score(z, labels)["MAP@R"] / 100
-    assert mean_average_precision(z, labels, block=50) == pytest.approx(expected, abs=1e-5)
+    assert float(average_precision(z, labels, block=50).mean()) == pytest.approx(expected, abs=1e-5)
 
 
 def test_one_sample_classes_move_the_center_alone():

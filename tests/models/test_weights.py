@@ -4,6 +4,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from iaa.files import write_tensors
 from iaa.models import build
 from iaa.models.weights import fit, read
 
@@ -47,6 +48,28 @@ def test_a_wrong_shape_names_the_entry(state, tmp_path):
         build("convnet", weights=tmp_path / "grey.pth")
 
 
+def test_another_kind_of_number_is_refused(state, tmp_path):
+    retyped = {**state, "0.weight": state["0.weight"].view(torch.int32)}
+    save_file(retyped, tmp_path / "w.safetensors")
+    with pytest.raises(ValueError, match=r"0\.weight of .*w\.safetensors must hold float32, got int32"):
+        build("convnet", weights=tmp_path / "w.safetensors")
+    half = {key: value.half() if value.is_floating_point() else value for key, value in state.items()}
+    save_file(half, tmp_path / "half.safetensors")
+    loaded = build("convnet", weights=tmp_path / "half.safetensors").backbone.state_dict()
+    assert loaded["0.weight"].dtype == torch.float32
+    assert torch.equal(loaded["0.weight"], half["0.weight"].float())
+
+
+def test_a_wrong_bit_in_a_file_of_ours_is_noticed(state, tmp_path):
+    path = tmp_path / "w.safetensors"
+    write_tensors(path, state)
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"w\.safetensors is damaged: its content does not match"):
+        read(path)
+
+
 @pytest.mark.parametrize("wrapper", ["state_dict", "model"])
 def test_what_training_scripts_save_is_unwrapped(state, wrapper, tmp_path):
     torch.save(
@@ -73,7 +96,7 @@ def test_unreadable_files_end_in_one_line(tmp_path):
     torch.save([1, 2], tmp_path / "list.pth")
     with pytest.raises(ValueError, match=r"text.pth holds no plain tensors"):
         read(tmp_path / "text.pth")
-    with pytest.raises(ValueError, match=r"text.safetensors is no safetensors file"):
+    with pytest.raises(ValueError, match=r"text.safetensors is truncated or not a safetensors file"):
         read(tmp_path / "text.safetensors")
     with pytest.raises(ValueError, match=r"list.pth must hold a state dict, got list"):
         read(tmp_path / "list.pth")

@@ -271,3 +271,28 @@ def test_every_tile_is_visited_once():
     order = torch.arange(150)
     tiles.each_tile(*points, order, order, look, lambda done: None, 64)
     assert (seen == 1).all()
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e19, 1e36])
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+@pytest.mark.parametrize("index", [None, "flat"])
+def test_the_scale_of_the_embeddings_changes_no_score(size, distance, index):
+    z, labels = torch.randn(200, 12, generator=torch.Generator().manual_seed(0)), torch.arange(200) % 30
+    expected = iaa.score(z, labels, distance=distance)
+    if index == "flat" and distance == "euclidean" and size > 1:
+        with pytest.raises(ValueError, match="gallery is too large for an index by Euclidean distance"):
+            iaa.score(z * size, labels, distance=distance, index=index)
+    elif index is None or distance == "cosine":
+        assert iaa.score(z * size, labels, distance=distance, index=index) == pytest.approx(expected)
+
+
+def test_half_precision_near_its_end_is_scored():
+    z, labels = medium(size=100)[0], torch.arange(100) % 20
+    z = (z / z.abs().max() * 65504).half()
+    assert iaa.score(z, labels) == pytest.approx(iaa.score(z.double(), labels))
+
+
+def test_norms_beyond_float64_are_refused():
+    z, labels = medium(size=50, classes=10)
+    with pytest.raises(ValueError, match="norms between 1e-150 and 1e150"):
+        iaa.score(z.double() * 1e160, labels)

@@ -15,7 +15,7 @@ def run(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def service(run) -> Service:
     made = tiny_server.service(run, upload_bytes=200_000, pixels=1_000_000, seconds=20)
-    made.insights.wait(60)
+    made.analysis.wait(60)
     return made
 
 

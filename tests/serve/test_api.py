@@ -179,11 +179,11 @@ def test_an_image_is_sent_by_its_number_alone(base, run):
     ("content", "status", "words"),
     [
         (b"", 422, "the file is empty"),
-        (b"just some text", 422, "the file is no image that can be read"),
+        (b"just some text", 422, "the file is not a readable image"),
         (cut_short(), 422, "the image cannot be read"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 422, "no image that can be read"),
-        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", 422, "no image that can be read"),
-        (encoded(2000, 600), 413, "2,000 x 600 pixels are too many: at most 1,000,000 are taken"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 422, "not a readable image"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", 422, "not a readable image"),
+        (encoded(2000, 600), 413, "2,000 x 600 pixels are too many: at most 1,000,000 are accepted"),
         (claims(30_000, 3_000), 413, "too many"),
         (claims(2**31 - 1, 2**31 - 1), 413, "too many"),
         (encoded(1, 4000), 413, "too long and narrow"),
@@ -224,7 +224,7 @@ def test_a_bad_image_is_refused_in_one_sentence(base, content, status, words, pa
         ("GET", "/page/..%2Fapp.py", {}, 404, "nothing at this address"),
         ("GET", "/page/%2Fetc%2Fpasswd", {}, 404, "nothing at this address"),
         ("GET", "/nothing", {}, 404, "nothing at this address"),
-        ("DELETE", "/api/search", {}, 405, "does not take DELETE"),
+        ("DELETE", "/api/search", {}, 405, "does not support DELETE"),
     ],
 )
 def test_a_bad_request_is_refused_in_one_sentence(base, method, path, options, status, words):
@@ -328,8 +328,8 @@ def test_pages_load_nothing_from_elsewhere(base):
 def test_too_many_at_once_are_told_to_come_back(run, photo):
     slow = tiny_server.service(run, in_flight=2, batch=1, gather_seconds=0)
     gate = threading.Event()
-    through, slow._run = slow._run, lambda items: (gate.wait(20), through(items))[1]
-    slow.batcher._run = slow._run
+    through = slow.batcher._run
+    slow.batcher._run = lambda items: (gate.wait(20), through(items))[1]
     statuses: list[int] = []
     with tiny_server.served(slow) as base:
         ask = [
@@ -359,7 +359,7 @@ def test_who_waits_too_long_is_told_so(run, photo):
     with tiny_server.served(slow) as base:
         answer = post(base, photo)
         assert answer.status_code == 503
-        assert "no answer within 1 seconds" in answer.json()["error"]
+        assert "no response within 1 seconds" in answer.json()["error"]
         gate.set()
 
 
@@ -375,11 +375,11 @@ def test_who_sends_too_slowly_is_told_so(run):
 
 def test_an_image_that_has_gone_is_told(run, tmp_path):
     made = tiny_server.service(run)
-    made.gallery.data.ids[3] = str(tmp_path / "gone.png")
+    made.gallery.ids[3] = str(tmp_path / "gone.png")
     with tiny_server.served(made) as base:
         answer = get(base, "/api/images/3")
     assert answer.status_code == 404
-    assert answer.json()["error"] == "the file of image 3 is not here any more"
+    assert answer.json()["error"] == "the file of image 3 is missing"
 
 
 def test_a_failure_of_our_own_is_no_traceback_for_strangers(run, photo, caplog):
@@ -388,5 +388,53 @@ def test_a_failure_of_our_own_is_no_traceback_for_strangers(run, photo, caplog):
     with tiny_server.served(broken) as base:
         answer = post(base, photo)
     assert answer.status_code == 500
-    assert answer.json() == {"error": "the server failed at this request; its log says why"}
+    assert answer.json() == {"error": "the server failed to answer this request; see its log"}
     assert "ZeroDivisionError" in caplog.text
+
+
+def test_infinite_numbers_are_an_error_and_not_null(run, photo):
+    broken = tiny_server.service(run)
+    broken.batcher._run = lambda items: [torch.full((8,), float("inf")) for _ in items]
+    with tiny_server.served(broken) as base:
+        for path in ("/api/embed", "/api/search"):
+            answer = post(base, photo, path)
+            assert answer.status_code == 500
+            assert "infinite or undefined numbers" in answer.json()["error"]
+
+
+def test_top_and_label_may_stand_in_the_url_of_an_upload(base, photo):
+    assert len(post(base, photo, "/api/search?top=1").json()["results"]) == 1
+    assert len(post(base, photo, "/api/search?top=1", top=3).json()["results"]) == 3
+    labels = {hit["label"] for hit in post(base, photo, "/api/search?label=dark+green").json()["results"]}
+    assert labels == {"dark green"}
+    assert post(base, photo, "/api/search?top=0").status_code == 422
+
+
+@pytest.mark.parametrize("path", ["/api/search?id=0&tops=1", "/api/gallery?top=1", "/api/images/0?w=1"])
+def test_parameters_that_do_not_exist_are_refused(base, path):
+    answer = get(base, path)
+    assert answer.status_code == 422
+    assert "no such query parameter" in answer.json()["error"]
+
+
+def test_health_is_not_refused_for_a_parameter(base):
+    assert get(base, "/api/health?now=1").status_code == 200
+
+
+def test_a_gallery_image_that_changes_on_disk_is_read_again(run, tmp_path):
+    file = tmp_path / "image.png"
+    Image.new("RGB", (20, 20), "red").save(file)
+    made = tiny_server.service(run)
+    made.gallery.ids[3] = str(file)
+    with tiny_server.served(made) as base:
+        before = get(base, "/api/search?id=3").json()["query"]["image"]
+        first = get(base, before)
+        Image.new("RGB", (30, 30), "lime").save(file)
+        after = get(base, "/api/search?id=3").json()["query"]["image"]
+        assert after != before
+        assert "immutable" in get(base, after).headers["cache-control"]
+        assert get(base, before).headers["cache-control"] == "no-store"
+        assert Image.open(io.BytesIO(get(base, after).content)).size == (30, 30)
+        assert Image.open(io.BytesIO(first.content)).size == (20, 20)
+        file.write_bytes(file.read_bytes()[:40])
+        assert get(base, "/api/images/3").status_code == 404

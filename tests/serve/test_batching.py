@@ -28,7 +28,7 @@ class Doubler:
 def test_what_waits_together_runs_together_and_everyone_gets_their_own():
     work = Doubler()
     work.gate.clear()
-    batcher = Batcher(work, most=4, gather=0, room=32)
+    batcher = Batcher(work, max_items=4, gather_seconds=0, max_waiting=32)
     first = batcher.submit(100)
     assert work.began.wait(5)  # the thread is busy now: all others wait
     others = [batcher.submit(number) for number in range(10)]
@@ -43,7 +43,7 @@ def test_what_waits_together_runs_together_and_everyone_gets_their_own():
 
 def test_one_that_comes_alone_waits_a_moment_for_company():
     work = Doubler()
-    batcher = Batcher(work, most=4, gather=0.5, room=8)
+    batcher = Batcher(work, max_items=4, gather_seconds=0.5, max_waiting=8)
     first = batcher.submit(1)
     time.sleep(0.05)
     second = batcher.submit(2)
@@ -55,7 +55,7 @@ def test_one_that_comes_alone_waits_a_moment_for_company():
 def test_a_full_queue_refuses_at_once_and_loses_nothing():
     work = Doubler()
     work.gate.clear()
-    batcher = Batcher(work, most=1, gather=0, room=3)
+    batcher = Batcher(work, max_items=1, gather_seconds=0, max_waiting=3)
     kept = [batcher.submit(0)]
     assert work.began.wait(5)
     kept += [batcher.submit(number) for number in range(1, 4)]
@@ -71,7 +71,7 @@ def test_a_full_queue_refuses_at_once_and_loses_nothing():
 def test_an_item_that_fails_does_not_spoil_the_others():
     work = Doubler()
     work.gate.clear()
-    batcher = Batcher(work, most=8, gather=0, room=8)
+    batcher = Batcher(work, max_items=8, gather_seconds=0, max_waiting=8)
     first = batcher.submit(1)
     assert work.began.wait(5)
     futures = [batcher.submit(number) for number in (2, 13, 3)]
@@ -87,7 +87,7 @@ def test_an_item_that_fails_does_not_spoil_the_others():
 def test_who_gave_up_waiting_costs_nothing():
     work = Doubler()
     work.gate.clear()
-    batcher = Batcher(work, most=8, gather=0, room=8)
+    batcher = Batcher(work, max_items=8, gather_seconds=0, max_waiting=8)
     batcher.submit(1)
     assert work.began.wait(5)
     gone, stays = batcher.submit(2), batcher.submit(3)
@@ -103,7 +103,7 @@ def test_who_gave_up_waiting_costs_nothing():
 def test_closing_answers_what_waits_and_then_refuses():
     work = Doubler()
     work.gate.clear()
-    batcher = Batcher(work, most=2, gather=0, room=8)
+    batcher = Batcher(work, max_items=2, gather_seconds=0, max_waiting=8)
     futures = [batcher.submit(number) for number in range(5)]
     threading.Timer(0.1, work.gate.set).start()
     batcher.close()
@@ -113,7 +113,7 @@ def test_closing_answers_what_waits_and_then_refuses():
     batcher.close()
 
 
-@pytest.mark.parametrize("name", ["most", "room"])
+@pytest.mark.parametrize("name", ["max_items", "max_waiting"])
 def test_bounds_are_checked(name):
     with pytest.raises(ValueError, match=f"{name} must be 1 or more, got 0"):
         Batcher(Doubler(), **{name: 0})

@@ -30,6 +30,31 @@ def test_the_benchmark_runs_and_loses_nothing(run, tmp_path, monkeypatch, capsys
     sys.modules.pop("surroundings", None)
 
 
+def test_torture_writes_its_figures_and_keeps_those_of_other_sections(run, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(HERE))
+    script = runpy.run_path(str(HERE / "torture.py"))
+    out = tmp_path / "torture.json"
+    out.write_text(
+        json.dumps({"kills": {"about": "Kills.", "load_average": 0, "figures": {"x": {"lost": 0}}}})
+    )
+    settings = script["Settings"](
+        run=run, out=out, clients=(2,), requests=8, seconds=1, senders=3, side=1500, uploads=6, sockets=20
+    )
+    script["main"](settings)
+    results = json.loads(out.read_text())
+    assert set(results) == {"kills", "load", "flood", "half_open", "idle", "surroundings"}
+    assert results["load"]["figures"]["2 clients"]["lost"] == 0
+    for name in ("flood", "half_open", "idle"):
+        for figures in results[name]["figures"].values():
+            assert figures["images_answered"] == figures["images_sent"] > 0
+            assert figures["health_answered"] == figures["health_sent"] > 0
+    text = out.with_suffix(".md").read_text()
+    assert "## Half open" in text
+    assert "## Kills" in text
+    sys.modules.pop("surroundings", None)
+    sys.modules.pop("serve", None)
+
+
 def test_in_the_committed_result_nothing_was_lost():
     report = json.loads((HERE / "serve.json").read_text())
     for one in (*report["clients"].values(), report["crowd"], report["one_by_one"]):

@@ -103,7 +103,7 @@ def read_until_some(line: socket.socket, end: bytes) -> bytes:
 
 
 def test_who_does_not_read_the_answer_is_let_go():
-    with served(reading_seconds=0.3) as port, socket.socket() as line:
+    with served(write_seconds=0.3) as port, socket.socket() as line:
         line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         line.settimeout(10)
         line.connect(("127.0.0.1", port))
@@ -113,7 +113,7 @@ def test_who_does_not_read_the_answer_is_let_go():
 
 
 def test_who_reads_slowly_gets_it_all():
-    with served(reading_seconds=1.5) as port, socket.create_connection(("127.0.0.1", port), 10) as line:
+    with served(write_seconds=1.5) as port, socket.create_connection(("127.0.0.1", port), 10) as line:
         line.sendall(b"GET /much HTTP/1.1\r\nHost: x\r\n\r\n")
         got = 0
         while got < MUCH:
@@ -122,10 +122,61 @@ def test_who_reads_slowly_gets_it_all():
         assert got > MUCH
 
 
-def test_one_connection_too_many_is_told_in_json():
-    with served(connections=1) as port, socket.create_connection(("127.0.0.1", port), 5):
+def test_a_connection_beyond_the_limit_is_refused_in_json_except_for_health():
+    with served(connections=1) as port, socket.create_connection(("127.0.0.1", port), 5) as busy:
+        busy.sendall(WHOLE)
         time.sleep(0.1)
         answer = httpx.get(f"http://127.0.0.1:{port}/", timeout=10)
         assert answer.status_code == 503
         assert "too many connections" in json.loads(answer.text)["error"]
         assert answer.headers["retry-after"] == "1"
+        busy.sendall(WHOLE)
+        assert httpx.get(f"http://127.0.0.1:{port}/api/health", timeout=10).text == "ok"
+
+
+def test_idle_connections_make_room_for_new_ones():
+    with served(connections=3) as port:
+        idle = [socket.create_connection(("127.0.0.1", port), 5) for _ in range(3)]
+        idle[2].sendall(WHOLE[:20])  # half of the headers is still idle
+        time.sleep(0.1)
+        for _ in range(5):
+            assert httpx.get(f"http://127.0.0.1:{port}/", timeout=10).status_code == 200
+        assert idle[0].recv(1) == b""  # the oldest was closed
+        for line in idle:
+            line.close()
+
+
+def test_the_client_with_the_most_idle_connections_loses_one():
+    with served(connections=4) as port:
+        other = socket.create_connection(("127.0.0.1", port), 5, source_address=("127.0.0.2", 0))
+        many = [socket.create_connection(("127.0.0.1", port), 5) for _ in range(3)]
+        time.sleep(0.1)
+        assert httpx.get(f"http://127.0.0.1:{port}/", timeout=10).status_code == 200
+        other.sendall(WHOLE)  # the oldest of all, but the only one of its client
+        assert b" 200 " in read_until_some(other, b"ok")
+        assert many[0].recv(1) == b""
+        for line in (other, *many):
+            line.close()
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"NONSENSE\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nnot hex\r\nabc\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcdefgh\r\n",
+        b"GET /" + b"a" * 100_000,
+    ],
+    ids=["nonsense", "two hosts", "chunk size", "chunk end", "long"],
+)
+def test_what_is_not_http_is_refused_in_json_without_a_traceback(request_bytes, caplog):
+    with served() as port, socket.create_connection(("127.0.0.1", port), 5) as line:
+        line.sendall(request_bytes)
+        head, _, body = read_until_closed(line).partition(b"\r\n\r\n")
+        assert head.split()[1] in (b"400", b"431")
+        assert b"content-type: application/json" in head.lower()
+        assert b"x-content-type-options: nosniff" in head.lower()
+        assert "not valid HTTP" in json.loads(body)["error"]
+    assert "Traceback" not in caplog.text
+    assert all(record.exc_info is None for record in caplog.records)

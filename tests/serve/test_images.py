@@ -2,6 +2,7 @@ import io
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -11,9 +12,10 @@ import tiny_server
 from iaa.data.image_dataset import transform
 from iaa.data.image_ref import ImageRef
 from iaa.retrieval.embeddings import Embeddings
-from iaa.serve.background import Insights
-from iaa.serve.class_views import EXAMPLES, Catalogue
-from iaa.serve.images import prepare_upload, shrink
+from iaa.serve.background import BackgroundAnalysis
+from iaa.serve.decoding import prepare_upload
+from iaa.serve.gallery_images import reduce_image
+from iaa.serve.gallery_view import EXAMPLES, GalleryView
 
 
 def test_what_is_sent_is_upright_small_and_pixels_alone(tmp_path):
@@ -23,7 +25,7 @@ def test_what_is_sent_is_upright_small_and_pixels_alone(tmp_path):
     told[0x0112] = 6  # the camera was turned
     told[0x010F] = "a camera with a serial number"
     image.save(tmp_path / "x.jpg", exif=told)
-    content, kind = shrink(ImageRef(str(tmp_path / "x.jpg")), 320)
+    content, kind = reduce_image(ImageRef(str(tmp_path / "x.jpg")), 320)
     assert kind == "image/jpeg"
     assert b"serial number" not in content
     sent = Image.open(io.BytesIO(content))
@@ -37,7 +39,7 @@ def test_a_box_is_cut_out_and_what_is_small_is_not_blown_up(tmp_path):
     image = Image.new("RGB", (100, 80), "red")
     image.paste("lime", (40, 20, 60, 30))
     image.save(tmp_path / "x.png")
-    content, kind = shrink(ImageRef(str(tmp_path / "x.png"), (40.0, 20, 60, 30)), 640)
+    content, kind = reduce_image(ImageRef(str(tmp_path / "x.png"), (40.0, 20, 60, 30)), 640)
     sent = Image.open(io.BytesIO(content))
     assert (sent.size, kind) == ((20, 10), "image/png")
     assert set(sent.convert("RGB").getcolors()) == {(200, (0, 255, 0))}
@@ -51,7 +53,7 @@ def test_an_upload_is_prepared_as_the_library_prepares_it(run, kind):
     Image.effect_noise((300, 200), 60).convert("RGB").save(out, kind)
     prepared = prepare_upload(out.getvalue(), step, pixels=10**6)
     with torch.inference_mode():
-        z = model.network(step.finish(prepared[None]))
+        z = model.network(step.finish(torch.from_numpy(prepared)[None]))
     torch.testing.assert_close(z, model.embed([out.getvalue()]), rtol=1e-4, atol=1e-5)
 
 
@@ -63,7 +65,7 @@ def gallery(sizes: list[int], folder: Path) -> iaa.Gallery:
 
 def test_of_a_large_class_both_ends_are_shown(tmp_path):
     made = gallery([150, 3], tmp_path)
-    about = Catalogue(made).about("0", Insights(made))
+    about = GalleryView(made).describe_class("0", BackgroundAnalysis(made))
     unit = torch.nn.functional.normalize(made.data.z[:150], dim=1)
     typical = unit @ torch.nn.functional.normalize(unit.sum(0), dim=0)
     values = [one.similarity for one in about.examples]
@@ -78,9 +80,9 @@ def test_of_a_large_class_both_ends_are_shown(tmp_path):
 @pytest.mark.parametrize("sizes", [[4], [1, 1], [1]])
 def test_a_gallery_too_small_to_learn_from_is_still_shown(tmp_path, sizes):
     made = gallery(sizes, tmp_path)
-    insights = Insights(made)
-    insights.wait(30)
-    about = Catalogue(made).about("0", insights)
+    analysis = BackgroundAnalysis(made)
+    analysis.wait(30)
+    about = GalleryView(made).describe_class("0", analysis)
     assert about.images == sizes[0]
     assert about.spread is None or sizes[0] > 1
 
@@ -93,12 +95,12 @@ def test_learning_is_stopped_with_the_server(tmp_path, monkeypatch):
         assert gate.wait(20)
 
     monkeypatch.setattr("iaa.serve.background.open_classifier", slow)
-    insights = Insights(gallery([5, 5], tmp_path))
+    analysis = BackgroundAnalysis(gallery([5, 5], tmp_path))
     assert began.wait(20)
-    assert not insights.stop(0.05)  # it cannot be told to, just now
+    assert not analysis.stop(0.05)  # it cannot be told to, just now
     gate.set()
-    assert insights.stop(20)
-    assert insights.classes == {}  # and it has not gone on
+    assert analysis.stop(20)
+    assert analysis.classes == {}  # and it has not gone on
 
 
 def test_a_run_on_vectors_can_be_looked_through_without_images(tmp_path):
@@ -115,14 +117,14 @@ def test_a_run_on_vectors_can_be_looked_through_without_images(tmp_path):
     with tiny_server.served(tiny_server.service(run)) as base:
         health = tiny_server.httpx.get(f"{base}/api/health", timeout=30).json()
         assert health["takes_images"] is False
-        assert health["model"] == "head on vectors, 5 numbers"
+        assert health["model"] == "head on vectors, 5 dimensions"
         found = tiny_server.httpx.get(f"{base}/api/search?id=0&top=4", timeout=30).json()
         assert found["query"]["image"] is None
         assert len(found["results"]) == 4
         assert tiny_server.httpx.get(f"{base}/api/images/0", timeout=30).status_code == 404
         answer = tiny_server.post(base, b"whatever")
         assert answer.status_code == 422
-        assert "takes no images" in answer.json()["error"]
+        assert "does not embed images" in answer.json()["error"]
 
 
 def test_other_decoders_see_nothing_of_an_upload(monkeypatch):
@@ -132,16 +134,15 @@ def test_other_decoders_see_nothing_of_an_upload(monkeypatch):
     two = out.getvalue().ljust(2048, b"\0") + b"PCD_" + bytes(10**6)
     assert Image.open(io.BytesIO(two)).format == "PCD"  # what Pillow would take it for
     step = transform(False, size=16, resize=18)
-    assert torch.equal(
-        prepare_upload(two, step, pixels=1000), prepare_upload(out.getvalue(), step, pixels=1000)
-    )
+    one = prepare_upload(out.getvalue(), step, pixels=1000)
+    assert np.array_equal(prepare_upload(two, step, pixels=1000), one)
 
 
 def test_the_address_of_images_changes_with_them(tmp_path):
     data = Embeddings(torch.randn(4, 6), torch.arange(4) // 2, meta={"root": "here"})
-    versions = {Catalogue(iaa.Gallery.from_embeddings(data, str(tmp_path / "x.safetensors"))).version}
+    versions = {GalleryView(iaa.Gallery.from_embeddings(data, str(tmp_path / "x.safetensors"))).version}
     moved = Embeddings(data.z, data.labels, meta={"root": "there"})
-    versions.add(Catalogue(iaa.Gallery.from_embeddings(moved, str(tmp_path / "x.safetensors"))).version)
+    versions.add(GalleryView(iaa.Gallery.from_embeddings(moved, str(tmp_path / "x.safetensors"))).version)
     moved.save(tmp_path / "x.safetensors")
-    versions.add(Catalogue(iaa.Gallery.from_embeddings(moved, str(tmp_path / "x.safetensors"))).version)
+    versions.add(GalleryView(iaa.Gallery.from_embeddings(moved, str(tmp_path / "x.safetensors"))).version)
     assert len(versions) == 3

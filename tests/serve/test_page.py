@@ -48,13 +48,13 @@ def labels(page) -> list[str]:
 
 
 def found(page) -> None:
-    page.wait_for_selector("#grid .likeness")
+    page.wait_for_selector("#grid .similarity")
 
 
 def test_it_begins_with_an_image_of_every_class(page):
     assert sorted(labels(page)) == sorted(set(labels(page)))
     assert len(labels(page)) == 8
-    assert page.locator("#facts").inner_text() == "40 images · 8 classes · convnet, 8 numbers"
+    assert page.locator("#facts").inner_text() == "40 images · 8 classes · convnet, 8 dimensions"
     assert page.title() == "tiny · search"
     sizes = page.locator("#grid img").evaluate_all(
         "all => Promise.all(all.map(one => one.decode().then(() => one.naturalWidth)))"
@@ -66,10 +66,10 @@ def test_upload_then_click_through_then_back(page, photo, run):
     page.set_input_files("#file", run.parents[1] / "images" / "light red" / "0.png")
     found(page)
     assert labels(page)[0] == "light red"
-    assert page.locator(".likeness").first.inner_text() == "1.00"
+    assert page.locator(".similarity").first.inner_text() == "1.00"
     assert page.locator("#caption").inner_text().startswith("0.png")
     assert page.locator("#preview").evaluate("one => one.decode().then(() => one.naturalWidth)") == 24
-    assert "light red" in page.locator("#guess").inner_text()
+    assert "light red" in page.locator("#classification").inner_text()
     chosen = page.locator("#grid .tile").nth(3)
     label = chosen.locator(".label").inner_text()
     chosen.locator(".image").click()
@@ -110,19 +110,19 @@ def test_a_class_filters_and_shows_how_it_varies(page):
     page.keyboard.press("Enter")
     page.wait_for_selector("#heading:text-is('Most similar in dark green')")
     assert set(labels(page)) == {"dark green"}
-    assert page.locator("#variation-name").inner_text() == "dark green"
+    assert page.locator("#class-name").inner_text() == "dark green"
     told = page.locator(".numbers").inner_text()
     assert "variation" in told
     assert "× the average" in told
-    assert page.locator("#variation .strip li").count() == 5
-    page.locator("#variation .chips button").first.click()
-    page.wait_for_selector("#variation-name:not(:text-is('dark green'))")
+    assert page.locator("#class-panel .strip li").count() == 5
+    page.locator("#class-panel .chips button").first.click()
+    page.wait_for_selector("#class-name:not(:text-is('dark green'))")
     page.fill("#only", "")
     page.wait_for_selector("#heading:text-is('Most similar')")
     assert len(set(labels(page))) > 1
     page.fill("#only", "no such")
     page.keyboard.press("Enter")
-    page.wait_for_selector("#trouble:text-is('No class contains “no such”.')")
+    page.wait_for_selector("#error:text-is('No class contains “no such”.')")
 
 
 def test_everything_works_from_the_keyboard(page):
@@ -135,9 +135,9 @@ def test_everything_works_from_the_keyboard(page):
     focused = page.evaluate("document.activeElement.dataset.label")
     assert focused == labels(page)[1]
     page.keyboard.press("c")
-    page.wait_for_selector(f"#variation-name:text-is('{focused}')")
+    page.wait_for_selector(f"#class-name:text-is('{focused}')")
     page.keyboard.press("Escape")
-    page.wait_for_selector("#variation", state="hidden")
+    page.wait_for_selector("#class-panel", state="hidden")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
     found(page)
@@ -177,18 +177,18 @@ def test_what_is_no_image_is_refused_in_words(page, tmp_path):
     text = tmp_path / "notes.txt"
     text.write_text("no image")
     page.set_input_files("#file", text)
-    assert page.locator("#trouble").inner_text() == "notes.txt is not an image."
+    assert page.locator("#error").inner_text() == "notes.txt is not an image."
     broken = tmp_path / "broken.png"
     broken.write_bytes(b"\x89PNG\r\n\x1a\n")
     page.set_input_files("#file", broken)
-    page.wait_for_selector("#trouble:has-text('the file is no image that can be read')")
+    page.wait_for_selector("#error:has-text('the file is not a readable image')")
     huge = tmp_path / "huge.png"
     huge.write_bytes(b"\x00" * 300_000)
     page.set_input_files("#file", huge)
-    page.wait_for_selector("#trouble:has-text('huge.png has')")
+    page.wait_for_selector("#error:has-text('huge.png has')")
     page.expected()
     page.goto("/?id=4000")
-    page.wait_for_selector("#trouble:has-text('no image 4000')")
+    page.wait_for_selector("#error:has-text('no image 4000')")
     page.expected()
 
 
@@ -224,13 +224,55 @@ def test_on_a_phone_nothing_is_cut_off(page):
     page.locator("#grid .image").first.tap()
     found(page)
     page.locator("#grid .label").first.tap()
-    page.wait_for_selector("#variation-name")
+    page.wait_for_selector("#class-name")
     wide, room = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
     assert wide <= room
-    heights = page.locator("#clear, #only, #top, #variation .plain").evaluate_all(
+    heights = page.locator("#clear, #only, #top, #class-panel .plain").evaluate_all(
         "all => all.map(one => one.getBoundingClientRect().height)"
     )
     assert min(heights) >= 38
+
+
+@pytest.mark.parametrize("page", [PHONE], indirect=True)
+def test_long_class_names_are_shown_in_full_on_a_phone(page):
+    names = [
+        "021.Eastern_Towhee",
+        "007.Parakeet_Auklet",
+        "034.Gray_crowned_Rosy_Finch",
+        "Überlanger Klassenname",
+    ]
+    items = [{"id": row, "label": name, "name": name, "image": None} for row, name in enumerate(names)]
+    page.route("**/api/gallery?*", lambda route: route.fulfill(json={"results": items, "total": len(items)}))
+    page.goto("/")
+    page.wait_for_selector("#grid .label:has-text('Towhee')")
+    hidden = page.locator("#grid .label").evaluate_all(
+        """all => all.filter(it => it.scrollHeight > 1 + it.clientHeight
+            || it.scrollWidth > 1 + it.clientWidth).map(it => it.textContent)"""
+    )
+    assert hidden == []
+
+
+def test_a_server_with_a_token_asks_for_it_once(browser, run):
+    token = "correct-horse-battery"
+    with tiny_server.served(tiny_server.service(run), token=token) as address:
+        context = browser.new_context(base_url=address)
+        page = context.new_page()
+        page.set_default_timeout(15_000)
+        page.goto("/")
+        page.fill("dialog input", "wrong-token-12345")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("dialog:has-text('That is not the token')")
+        assert page.locator("#grid .tile").count() == 0
+        page.fill("dialog input", token)
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#grid .tile")
+        page.wait_for_selector("#facts:has-text('40 images')")
+        assert page.locator("dialog").count() == 0
+        loaded = "all => Promise.all(all.map(it => it.decode().then(() => it.naturalWidth)))"
+        assert page.locator("#grid img").evaluate_all(loaded) == [24] * 8  # images have the cookie
+        page.goto("/api")
+        page.wait_for_selector("pre:has-text('Authorization: Bearer $IAA_TOKEN')")
+        context.close()
 
 
 def contrast(one: str, other: str) -> float:

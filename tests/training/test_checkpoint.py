@@ -26,8 +26,10 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": PATHS}
         (Augment(refresh="pass", refresh_every=2, neighbors=3), 1, "multi_similarity"),
         (Augment(refresh="stream", covariance="full", neighbors=3), 0, "soft_triple"),
         (Augment(refresh="stream", neighbors=3), 0, "triplet_distance"),  # its miner draws
+        (Augment(refresh="pass", refresh_every=2, neighbors=3), 0, "contrastive"),  # with a memory
+        (Augment(refresh="stream", neighbors=3, generator="residual"), 0, "multi_similarity"),
     ],
-    ids=["pass", "stream", "random-miner"],
+    ids=["pass", "stream", "random-miner", "memory", "residual"],
 )
 def test_killed_several_times(tmp_path, augment, workers, loss):
     config = tiny_runs.tiny(
@@ -35,6 +37,7 @@ def test_killed_several_times(tmp_path, augment, workers, loss):
         tmp_path,
         epochs=5,
         loss=loss,
+        memory=40 if loss == "contrastive" else 0,
         augment=augment,
         split=Split(test_share=0.2, val_classes=0.25),
         images=Images(size=16, workers=workers),

@@ -7,8 +7,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from iaa.retrieval.evaluation import Evaluation
-from iaa.retrieval.knn import knn
-from iaa.retrieval.ranking import drop_self, rank_within_class
+from iaa.retrieval.ranking import rank_within_class
 
 CANDIDATES = 4096
 """Most queries among which the worst are searched."""
@@ -27,15 +26,9 @@ class Retrieved:
 
 def retrieve(evaluation: Evaluation, query: Int64[Tensor, " q"], *, count: int = 5) -> Retrieved:
     """The gallery rows nearest to some queries; a row never retrieves itself."""
-    data = evaluation.data
-    leave_one_out = evaluation.gallery is None
-    gallery = evaluation.query if evaluation.gallery is None else evaluation.gallery
-    count = min(count, len(gallery) - leave_one_out)
-    near = knn(data.z[query], data.z[gallery], k=count + leave_one_out, distance=evaluation.distance)
-    index, value = gallery[near.index], near.value
-    if leave_one_out:
-        index, value = drop_self(index, value, query[:, None])
-    return Retrieved(query, index, value, data.labels[index] == data.labels[query][:, None])
+    labels = evaluation.data.labels
+    near = evaluation.nearest(query, count=count)
+    return Retrieved(query, near.index, near.value, labels[near.index] == labels[query][:, None])
 
 
 def typical(evaluation: Evaluation, count: int, *, seed: int = 0) -> Int64[Tensor, " q"]:

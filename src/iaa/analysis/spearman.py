@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from iaa.method.checks import check_number, check_whole
-from iaa.method.gaussians import ClassStats
+from iaa.method.gaussians import ClassStats, check_stats, in_range
 
 BLOCK = 2**22
 """Distances held at a time."""
@@ -27,6 +27,7 @@ def spearman(
     """
     check_number("p", p, least=1)
     check_whole("min_samples", min_samples, least=1)
+    stats = check_stats(stats)
     kept = stats.take((stats.count >= min_samples).nonzero().flatten())
     if len(kept.count) < 3:
         return float("nan")
@@ -39,8 +40,9 @@ def coefficients(
 ) -> Float[Tensor, "M C"]:
     """The coefficient of every class under every pair of metrics; nan where all distances are equal."""
     number = len(stats.count)
-    means = {True: stats.mean.square(), False: stats.mean}
-    covs = {True: stats.variance.sqrt(), False: stats.variance}
+    mean, variance = in_range(stats.mean)[0], in_range(stats.variance)[0]  # ranks do not depend on scale
+    means = {True: mean.square(), False: mean}
+    covs = {True: variance.sqrt(), False: variance}
     table = stats.mean.new_empty(len(metrics), number, dtype=torch.float64)
     for rows in torch.arange(number, device=stats.mean.device).split(max(1, BLOCK // number)):
         for p in {metric[0] for metric in metrics}:

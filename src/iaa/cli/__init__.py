@@ -22,6 +22,7 @@ VERBS: dict[str, str] = {
     "analyze": "correlation, variety, similarity, mining, cost, class atlas, mislabelled samples",
     "report": "one HTML page about one or more runs: scores, retrieved images, curves, classes",
     "search": "the images most similar to yours, and which class yours belongs to, if any",
+    "gallery": "import and export galleries: a local file or Milvus, embeddings files, Parquet",
     "serve": "search in the browser: a local page and an HTTP API over a run's images",
     "export": "a run as a stand-alone ONNX file, or as weights with a model card",
 }

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from iaa.data.image_ref import ImageRef
     from iaa.models import Embedder
     from iaa.retrieval.embeddings import Embeddings
-    from iaa.retrieval.shards import Parts
+    from iaa.retrieval.shards import Shards
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def command(
         distinct_images,
         fingerprint,
     )
-    from iaa.retrieval.shards import Parts
+    from iaa.retrieval.shards import Shards
 
     targets = _targets(spec, out, data, seed)
     check_names(targets.values())
@@ -140,7 +140,7 @@ def command(
         print(f"{out} already holds these embeddings: nothing to do (--force makes them again)")
         return 0
     folder = out / "embeddings.parts" if len(targets) > 1 else out.with_name(out.name + ".parts")
-    parts = Parts(folder, config, restart=restart)
+    parts = Shards(folder, config, restart=restart)
     try:
         done_before, began = parts.done, time.monotonic()
         _embed(embedder, dataset, parts, compute, device)
@@ -172,7 +172,7 @@ def command(
 def _embed(
     network: "Embedder",
     dataset: "ImageDataset",
-    parts: "Parts",
+    parts: "Shards",
     compute: ComputeOptions,
     device: "torch.device",
 ) -> None:
@@ -268,5 +268,5 @@ def _exists(path: Path, config: dict[str, Any]) -> bool:
     return True
 
 
-def _kept(parts: "Parts", total: int) -> str:
+def _kept(parts: "Shards", total: int) -> str:
     return f"{parts.done:,} of {total:,} images are kept, the same command continues there"

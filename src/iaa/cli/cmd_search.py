@@ -3,16 +3,15 @@
 import json as jsonlib
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+
+from iaa.progress import tracking
 
 if TYPE_CHECKING:
     from iaa.gallery.classifier import GalleryClassifier
@@ -33,10 +32,12 @@ def command(
     how: Literal["gaussian", "mean", "image"] = "gaussian",
     add: tuple[str, ...] = (),
     remove: tuple[str, ...] = (),
-    index: Literal["exact", "flat", "hnsw", "ivf"] = "exact",
+    store: str | None = None,
+    index: Literal["auto", "exact", "flat", "hnsw", "ivf"] = "auto",
     json: bool = False,
     html: Path | None = None,
     device: str = "auto",
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32",
 ) -> int:
     """Find the most similar images: `iaa search RUN photo.jpg --top 5`.
 
@@ -55,10 +56,14 @@ def command(
         add: Folders (a class per sub-folder) or images (the class is the name of the image's folder) to add
             to the gallery permanently.
         remove: Classes or paths to remove from the gallery permanently; the files are not touched.
-        index: Exact, or a faiss index (hnsw and ivf are approximate; their measured recall is printed).
+        store: milvus:gallery.db (an embedded Milvus database) or milvus:http://HOST:19530 (a server) keeps
+            the gallery there instead of in RUN/galleries; #NAME behind it names the collection.
+        index: Exact, or an index of faiss or Milvus (hnsw and ivf are approximate; their measured recall is
+            printed). Auto is exact for a file and hnsw for a new collection of Milvus.
         json: Print JSON instead of tables.
         html: Also write a page with the images to this file.
         device: auto, cpu, cuda, cuda:1, mps.
+        precision: What the network computes in; a gallery keeps the embeddings it has.
     """
     if top < 1:
         raise ValueError(f"--top must be 1 or more, got {top}")
@@ -68,12 +73,13 @@ def command(
     from iaa.gallery.results import printable, read_queries
     from iaa.inference import load
 
-    model = load(run, device=device)
-    opened = _open(model, gallery, add=add, remove=remove)
+    model = load(run, device=device, precision=precision)
+    kind = None if index == "auto" or store is None else "flat" if index == "exact" else index
+    opened = _open(model, gallery, store=store, index=kind, add=add, remove=remove)
     if not queries:
         print(f"{printable(opened.name)}: {_size(len(opened), len(opened.classes))}")
         return 0
-    with _progress("queries") as on_progress:
+    with tracking("queries") as on_progress:
         done = 0
 
         def on_batch(images: int) -> None:
@@ -86,11 +92,13 @@ def command(
     if classes:
         own = opened if gallery is None else _own(model)
         classifier = open_classifier(opened, how=how, own=own)
-    output = _search(opened, embedded, top, classifier, index) | {"run": str(run)}
+    output = _search(opened, embedded, top, classifier, "exact" if index == "auto" or store else index) | {
+        "run": str(run)
+    }
     if html is not None:
         from iaa.gallery.results_page import write_page
 
-        with _progress("page"):
+        with tracking("page"):
             write_page(html, opened, output["queries"], title=_title(output), about=_summary(output))
     print(jsonlib.dumps(output, indent=1)) if json else _print(output)
     return _exit_code(embedded, html)
@@ -116,12 +124,12 @@ def _search(
     }
 
 
-def _open(model: "Model", spec: str | None, **changes: tuple[str, ...]) -> "Gallery":
+def _open(model: "Model", spec: str | None, **options: Any) -> "Gallery":
     from iaa.gallery.gallery import Gallery
     from iaa.gallery.results import printable
 
-    with _progress("gallery") as on_progress:
-        gallery = Gallery.open(model, spec, on_progress=on_progress, **changes)
+    with tracking("gallery") as on_progress:
+        gallery = Gallery.open(model, spec, on_progress=on_progress, **options)
     for note in gallery.notes:
         print(f"note: {printable(note)}", file=sys.stderr)
     for name, reason in gallery.left_out.items():
@@ -235,13 +243,3 @@ def _common_folder(paths: list[str]) -> str:
     common = os.path.commonpath(folders)
     common = os.path.dirname(common) if len(folders) == 1 else common
     return "" if os.path.dirname(common) == common else common
-
-
-@contextmanager
-def _progress(name: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar with the time left on stderr, shown on a terminal only."""
-    console = Console(stderr=True)
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(name, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total or None)

@@ -53,9 +53,9 @@ def _cars_by_folder(root: Path) -> Dataset:
     paths, names = [], []
     for half in halves:
         for folder in folders(half):
-            found = images_under(folder)
-            paths += found
-            names += [f"{titles.index(folder.name) + 1:03d}.{folder.name}"] * len(found)
+            images = images_under(folder)
+            paths += images
+            names += [f"{titles.index(folder.name) + 1:03d}.{folder.name}"] * len(images)
     return make("cars", paths, names, ["train" if int(name[:3]) <= 98 else "test" for name in names])
 
 

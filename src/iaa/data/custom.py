@@ -1,19 +1,18 @@
 """People's own images: a folder per class, or a table."""
 
-import csv
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from iaa.data.dataset import Dataset, draw_classes, make
-from iaa.data.file_listing import folders, images_under
-from iaa.errors import need
+from iaa.data.dataset import Dataset, Strings, draw_classes, make
+from iaa.data.file_listing import folders, images_under, report_ignored
+from iaa.table_files import read_csv, read_parquet
 
-_PARTS = {
+_SPLIT_AND_ROLE = {
     "train": ("train", "both"),
     "val": ("val", "both"),
     "validation": ("val", "both"),
@@ -22,69 +21,69 @@ _PARTS = {
     "gallery": ("test", "gallery"),
 }
 _BOX = ("x_1", "y_1", "x_2", "y_2")
+_EMPTY = ("", "None", "nan", "NaN")
+
+Columns = dict[str, list[object]]
 
 
 class UnusableTable(ValueError):
-    """A table that is there, but does not say what it should; the message names file and row."""
+    """A table that exists but does not hold what is expected; the message names file and row."""
 
 
 def folder(root: Path, *, seed: int, test_share: float) -> Dataset:
-    """One sub-folder per class, at will below ``train/ val/ test/`` or ``query/ gallery/``.
+    """One sub-folder per class, optionally below ``train/ val/ test/`` or ``query/ gallery/``.
 
     Without such parts, a share of the classes drawn by ``seed`` becomes the test part.
     """
     if not root.is_dir():
         raise FileNotFoundError(f"folder {root} does not exist")
     inner = folders(root)
-    divided = bool(inner) and all(path.name.lower() in _PARTS for path in inner)
-    paths: list[str] = []
-    names: list[str] = []
-    split: list[str] = []
-    role: list[str] = []
+    divided = bool(inner) and all(path.name.lower() in _SPLIT_AND_ROLE for path in inner)
+    rows: list[tuple[str, str, str, str]] = []
     for part in inner if divided else [root]:
-        to = _PARTS[part.name.lower()] if divided else ("train", "both")
+        split, role = _SPLIT_AND_ROLE[part.name.lower()] if divided else ("train", "both")
         for home in folders(part):
-            found = images_under(home)
-            paths += found
-            names += [home.name] * len(found)
-            split += [to[0]] * len(found)
-            role += [to[1]] * len(found)
-    if not paths:
+            rows += [(path, home.name, split, role) for path in images_under(home)]
+    report_ignored(root)
+    if not rows:
         raise ValueError(f"folder {root} has no images in sub-folders: expected one sub-folder per class")
-    dataset = make(root.name, paths, names, split, role=role)
+    paths, names, splits, roles = zip(*rows, strict=True)
+    if not divided and len(set(names)) == 1:
+        _refuse_one_level_too_high(root / names[0])
+    dataset = make(root.name, paths, names, splits, role=roles)
     return dataset if divided else _split_classes(dataset, test_share, seed)
 
 
+def _refuse_one_level_too_high(only: Path) -> None:
+    inner = [path for path in folders(only) if images_under(path)]
+    if len(inner) > 1:
+        raise ValueError(
+            f"folder {only.parent} holds a single class, {only.name!r}, which has {len(inner)} sub-folders: "
+            f"did you mean folder:{only}?"
+        )
+
+
 def table(file: Path, *, root: Path | None, seed: int = 0, test_share: float | None = None) -> Dataset:
-    """A csv or Parquet table with the columns path and label, and at will split, is_query, is_gallery.
+    """A csv or Parquet table of path and label, and optionally split, is_query, is_gallery and sequence.
 
     Paths are relative to ``root``, else to the table's own folder. The tables of open-metric-learning, whose
     ``validation`` is the test part and whose ``x_1 y_1 x_2 y_2`` is a box to cut out, work as they are.
     Without a column split, a share of the classes drawn by ``seed`` is the test part; None: everything is.
     """
     columns = _read(file)
-    for column in ("path", "label"):
-        if column not in columns:
-            there = ", ".join(columns) or "none"
-            raise UnusableTable(f"{file} has no column {column!r}: it has {there}")
-        for row, value in enumerate(columns[column], start=1):
-            if value is None or not str(value).strip():
-                raise UnusableTable(f"{file}, row {row}: the {column} is empty")
-    if not columns["path"]:
-        raise UnusableTable(f"{file} has no rows: expected one per image below the names of the columns")
+    _check_required(file, columns)
     base = file.parent if root is None else root
     paths = [str(base / str(path)) for path in columns["path"]]
-    given = [str(value).strip().lower() for value in columns.get("split", ())]
-    for row, value in enumerate(given, start=1):
-        if value not in ("train", "val", "validation", "test"):
-            raise UnusableTable(
-                f"{file}, row {row}: split must be train, val, validation or test; got {value!r}"
-            )
-    split = [_PARTS[value][0] for value in given] or ["train"] * len(paths)
-    if given and "test" not in split:
-        split = ["test" if part == "val" else part for part in split]
-    dataset = make(file.stem, paths, columns["label"], split, boxes=_boxes(file, columns))
-    if not given:
+    split = _splits(file, columns)
+    dataset = make(
+        file.stem,
+        paths,
+        columns["label"],
+        split or ["train"] * len(paths),
+        boxes=_boxes(file, columns),
+        sequence=_sequences(columns),
+    )
+    if not split:
         if test_share is None:
             return dataset.with_split(np.full(len(dataset), "test"))
         dataset = _split_classes(dataset, test_share, seed)
@@ -98,36 +97,41 @@ def _split_classes(dataset: Dataset, share: float, seed: int) -> Dataset:
     return dataset.with_split(split)
 
 
-def _read(file: Path) -> dict[str, list[object]]:
+def _read(file: Path) -> Columns:
     if not file.is_file():
         raise FileNotFoundError(f"table {file} does not exist")
-    if file.suffix.lower() in (".parquet", ".pq"):
-        parquet = need("pyarrow.parquet", extra="tables")
-        try:
-            read = parquet.read_table(file)
-        except (ValueError, OSError) as error:
-            raise UnusableTable(f"{file} is cut short or no Parquet file: {error}") from error
-        return {name: read.column(name).to_pylist() for name in read.column_names}
     try:
-        with open(file, newline="", encoding="utf-8-sig") as lines:
-            head = lines.readline()
-            lines.seek(0)
-            reader = csv.reader(lines, delimiter=max(",;\t", key=head.count))
-            names = [name.strip() for name in next(reader, [])]
-            cells = [row for row in reader if row]
-    except UnicodeDecodeError as error:
-        raise UnusableTable(f"{file} must be text in UTF-8: save it as such ({error})") from error
-    except csv.Error as error:
-        raise UnusableTable(f"{file} is no csv table: {error}") from error
-    if not names:
-        raise UnusableTable(f"{file} is empty: expected the names of the columns in its first line")
-    for number, row in enumerate(cells, start=2):
-        if len(row) != len(names):
-            raise UnusableTable(f"{file}, line {number}: expected {len(names)} columns, got {len(row)}")
-    return {name: [row[i] for row in cells] for i, name in enumerate(names)}
+        if file.suffix.lower() in (".parquet", ".pq"):
+            return read_parquet(file)[1]
+        return {name: list(column) for name, column in read_csv(file).items()}
+    except ValueError as error:
+        raise UnusableTable(str(error)) from error
 
 
-def _roles(file: Path, columns: dict[str, list[object]], split: list[str]) -> list[str]:
+def _check_required(file: Path, columns: Columns) -> None:
+    for name in ("path", "label"):
+        if name not in columns:
+            raise UnusableTable(f"{file} has no column {name!r}: it has {', '.join(columns) or 'none'}")
+        for row, value in enumerate(columns[name], start=1):
+            if value is None or not str(value).strip():
+                raise UnusableTable(f"{file}, row {row}: the {name} is empty")
+    if not columns["path"]:
+        raise UnusableTable(f"{file} has no rows: expected one per image below the names of the columns")
+
+
+def _splits(file: Path, columns: Columns) -> list[str]:
+    """The split of every row, empty where the table has none; ``val`` is the test part if there is none."""
+    given = [str(value).strip().lower() for value in columns.get("split", ())]
+    for row, value in enumerate(given, start=1):
+        if value not in ("train", "val", "validation", "test"):
+            raise UnusableTable(
+                f"{file}, row {row}: split must be train, val, validation or test; got {value!r}"
+            )
+    split = [_SPLIT_AND_ROLE[value][0] for value in given]
+    return split if "test" in split else ["test" if part == "val" else part for part in split]
+
+
+def _roles(file: Path, columns: Columns, split: list[str]) -> list[str]:
     roles = ["both"] * len(split)
     if "is_query" not in columns and "is_gallery" not in columns:
         return roles
@@ -148,17 +152,43 @@ def _flags(values: Iterable[object] | None, length: int) -> list[bool]:
     return [str(value).strip().lower() in ("true", "1", "1.0", "yes") for value in values]
 
 
-def _boxes(file: Path, columns: dict[str, list[object]]) -> npt.NDArray[np.float64] | None:
-    if not all(name in columns for name in _BOX):
+def _sequences(columns: Columns) -> Strings | None:
+    """The sequence of every row, ``""`` where a row belongs to none."""
+    texts = ["" if value is None else str(value).strip() for value in columns.get("sequence", ())]
+    names = ["" if text in _EMPTY else text for text in texts]
+    return np.array(names, dtype=object) if any(names) else None
+
+
+def _boxes(file: Path, columns: Columns) -> npt.NDArray[np.float64] | None:
+    missing = [name for name in _BOX if name not in columns]
+    if len(missing) == len(_BOX):
         return None
+    if missing:
+        raise UnusableTable(f"{file} has half a box: it lacks the column {' and '.join(missing)}")
     cells = [[_number(file, name, row, cell) for row, cell in enumerate(columns[name], 1)] for name in _BOX]
     boxes = np.array(cells, dtype=np.float64).T
+    for row, box in enumerate(boxes.tolist(), start=1):
+        _check_box(file, row, box)
     return None if np.isnan(boxes).all() else boxes
+
+
+def _check_box(file: Path, row: int, box: Sequence[float]) -> None:
+    empty = [name for name, side in zip(_BOX, box, strict=True) if math.isnan(side)]
+    if len(empty) == len(_BOX):
+        return
+    if empty:
+        raise UnusableTable(f"{file}, row {row}: half a box, {' and '.join(empty)} are empty")
+    left, top, right, bottom = box
+    if not (left < right and top < bottom and all(map(math.isfinite, box))):
+        raise UnusableTable(
+            f"{file}, row {row}: a box needs x_1 < x_2 and y_1 < y_2, "
+            f"got {left:g}, {top:g}, {right:g}, {bottom:g}"
+        )
 
 
 def _number(file: Path, column: str, row: int, value: object) -> float:
     text = str(value).strip()
     try:
-        return math.nan if text in ("", "None", "nan", "NaN") else float(text)
+        return math.nan if text in _EMPTY else float(text)
     except ValueError as error:
         raise UnusableTable(f"{file}, row {row}: {column} must be a number, got {text!r}") from error

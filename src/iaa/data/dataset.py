@@ -33,6 +33,8 @@ class Dataset:
     ks: tuple[int, ...] = (1, 2, 4, 8)
     boxes: npt.NDArray[np.float64] | None = None
     """Left, top, right, bottom in pixels per image (NaN: the whole image), where the table gives them."""
+    sequence: Strings | None = None
+    """Name of the sequence per image (empty: none): images of one sequence do not answer each other."""
     rows: Ids | None = None
     """Row numbers in the file of precomputed vectors; None for images."""
 
@@ -42,10 +44,10 @@ class Dataset:
     def take(self, rows: npt.ArrayLike) -> "Dataset":
         """Some rows (positions or a mask); class ids stay what they were."""
         at = np.asarray(rows)
-        columns = ("paths", "labels", "split", "role", "boxes", "rows")
-        values = {name: getattr(self, name) for name in columns}
-        kept: dict[str, Any] = {name: None if v is None else v[at] for name, v in values.items()}
-        return replace(self, **kept)
+        columns = ("paths", "labels", "split", "role", "boxes", "sequence", "rows")
+        return replace(
+            self, **{key: column[at] for key in columns if (column := getattr(self, key)) is not None}
+        )
 
     def part(self, split: str) -> "Dataset":
         """The images of one split (``train``, ``val`` or ``test``); it may be empty."""
@@ -86,8 +88,18 @@ class Dataset:
     def with_split(self, split: Strings) -> "Dataset":
         """The same images divided anew; ids are counted anew."""
         names = np.asarray(self.class_names, dtype=object)[self.labels]
-        again: dict[str, Any] = {"role": self.role, "ks": self.ks, "boxes": self.boxes, "rows": self.rows}
-        return make(self.name, self.paths, names, split, **again)
+        return make(
+            self.name,
+            self.paths,
+            names,
+            split,
+            role=self.role,
+            ks=self.ks,
+            boxes=self.boxes,
+            sequence=self.sequence,
+            rows=self.rows,
+            order=self.class_names,
+        )
 
 
 def make(
@@ -99,9 +111,13 @@ def make(
     role: Sequence[str] | Strings | None = None,
     ks: tuple[int, ...] = (1, 2, 4, 8),
     boxes: npt.NDArray[np.float64] | None = None,
+    sequence: Strings | None = None,
     rows: Ids | None = None,
+    order: Sequence[str] | None = None,
 ) -> Dataset:
     """A dataset from columns; labels of any type are kept as text, so that no id is rounded.
+
+    Within a split, ids follow the ``order`` of the class names; without it, the alphabet or the numbers.
 
     >>> make("mine", ["a.png", "b.png"], [16777217, 16777216], ["train", "train"]).class_names
     ('16777216', '16777217')
@@ -117,14 +133,23 @@ def make(
     first = np.full(len(names), len(SPLITS))
     np.minimum.at(first, inverse, rank)
     whole = all(text.isdecimal() for text in names)
-    keys = [(first[i], int(text) if whole else 0, text) for i, text in enumerate(names)]
-    order = sorted(range(len(names)), key=keys.__getitem__)
+    positions = {text: position for position, text in enumerate(order or ())}
+    keys = [(first[i], positions.get(text, int(text) if whole else 0), text) for i, text in enumerate(names)]
+    by_key = sorted(range(len(names)), key=keys.__getitem__)
     new_id = np.empty(len(names), dtype=np.int64)
-    new_id[order] = np.arange(len(names))
+    new_id[by_key] = np.arange(len(names))
     roles = np.full(len(texts), "both", dtype="<U7") if role is None else np.asarray(role, dtype="<U7")
-    class_names = tuple(str(names[i]) for i in order)
     return Dataset(
-        name, np.asarray(paths, dtype=object), new_id[inverse], class_names, splits, roles, ks, boxes, rows
+        name,
+        np.asarray(paths, dtype=object),
+        new_id[inverse],
+        tuple(str(names[i]) for i in by_key),
+        splits,
+        roles,
+        ks,
+        boxes,
+        sequence,
+        rows,
     )
 
 

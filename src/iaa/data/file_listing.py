@@ -1,27 +1,23 @@
 """Finding and reading the lists that come with a dataset, with errors that name file and line."""
 
+import functools
+import importlib.util
+import logging
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-IMAGES = frozenset(
-    (
-        ".jpg",
-        ".jpeg",
-        ".jpe",
-        ".png",
-        ".webp",
-        ".bmp",
-        ".gif",
-        ".tif",
-        ".tiff",
-        ".ppm",
-        ".pgm",
-        ".jp2",
-        ".avif",
-    )
-)
+_ENDINGS = "jpg", "jpeg", "jpe", "png", "webp", "bmp", "gif", "tif", "tiff", "ppm", "pgm", "jp2", "avif"
+_log = logging.getLogger("iaa")
+
+
+@functools.cache
+def image_suffixes() -> frozenset[str]:
+    """Endings of image files that can be read here; ``.heic`` where pillow-heif is installed."""
+    more = ("heic", "heif") if importlib.util.find_spec("pillow_heif") is not None else ()
+    return frozenset(f".{ending}" for ending in (*_ENDINGS, *more))
 
 
 def locate(root: Path, file: str, *, inside: Sequence[str] = ()) -> Path:
@@ -32,22 +28,22 @@ def locate(root: Path, file: str, *, inside: Sequence[str] = ()) -> Path:
     for home in (root, *(root / folder for folder in inside)):
         if (home / file).is_file():
             return home
-    places = " or ".join(str(Path(folder) / file) for folder in ("", *inside))
-    raise FileNotFoundError(f"{root} does not hold {places}: docs/datasets.md shows the expected layout")
+    expected = " or ".join(str(Path(folder) / file) for folder in ("", *inside))
+    raise FileNotFoundError(f"{root} does not hold {expected}: docs/datasets.md shows the expected layout")
 
 
 def rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> list[tuple[Any, ...]]:
-    """The words of every line, checked against the expected columns; the last column may hold spaces."""
+    """The fields of every line, checked against the expected columns; the last column may hold spaces."""
     table = []
     with open(path, encoding="utf-8") as lines:
         for number, line in enumerate(lines, start=1):
             if number <= skip or not line.strip():
                 continue
-            words = tuple(line.split(maxsplit=len(columns) - 1))
-            if len(words) != len(columns):
+            fields = tuple(line.split(maxsplit=len(columns) - 1))
+            if len(fields) != len(columns):
                 expected = ", ".join(columns)
                 raise ValueError(f"{path}, line {number}: expected {expected}; got {line.strip()!r}")
-            table.append((*words[:-1], words[-1].strip()))
+            table.append((*fields[:-1], fields[-1].strip()))
     return table
 
 
@@ -61,11 +57,38 @@ def images_under(folder: Path) -> list[str]:
 
     The folder may be a link; links to folders inside it are not followed.
     """
-    found: list[str] = []
-    for place, inner, files in os.walk(folder):
+    paths: list[str] = []
+    for parent, inner, files in os.walk(folder):
         inner[:] = sorted(name for name in inner if not name.startswith("."))
-        found += [os.path.join(place, name) for name in sorted(files) if _is_image(name)]
-    return found
+        paths += [os.path.join(parent, name) for name in sorted(files) if _is_image(name)]
+    return paths
+
+
+def report_ignored(root: Path) -> None:
+    """Warn about the visible files below a folder that are not images, by their endings."""
+    endings: Counter[str] = Counter()
+    for _, inner, files in os.walk(root):
+        inner[:] = [name for name in inner if not name.startswith(".")]
+        ignored = (name for name in files if not name.startswith(".") and not _is_image(name))
+        endings.update(os.path.splitext(name)[1].lower() or "no ending" for name in ignored)
+    if endings:
+        _warn_once(_ignored_text(root, endings))
+
+
+def _ignored_text(root: Path, endings: Counter[str]) -> str:
+    by_number = sorted(endings.items(), key=lambda item: (-item[1], item[0]))[:5]
+    several = ", ".join(f"{number:,} {ending}" for ending, number in by_number)
+    more = ", …" if len(endings) > 5 else ""
+    hint = "; pip install pillow-heif to read .heic" if {".heic", ".heif"} & endings.keys() else ""
+    total = endings.total()
+    verb = "file is not an image and is" if total == 1 else "files are not images and are"
+    return f"{root}: {total:,} {verb} ignored ({several}{more}){hint}"
+
+
+@functools.cache
+def _warn_once(message: str) -> None:
+    """A command may list the same folder several times."""
+    _log.warning(message)
 
 
 def images_in(folder: Path) -> list[str]:
@@ -74,4 +97,4 @@ def images_in(folder: Path) -> list[str]:
 
 
 def _is_image(name: str) -> bool:
-    return not name.startswith(".") and os.path.splitext(name)[1].lower() in IMAGES
+    return not name.startswith(".") and os.path.splitext(name)[1].lower() in image_suffixes()

@@ -1,9 +1,11 @@
 """Reading one image so that it comes out right, whatever its file holds."""
 
+import functools
+import importlib.util
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +56,7 @@ def read(
     ``box``: left, top, right, bottom to cut out, in pixels of the file. The file may be open already.
     ``formats``: names of the only decoders of Pillow that may look at it.
     """
-    pil = need("PIL.Image", extra="images")
+    pil = _pillow()
     name = path if isinstance(path, str) else "as given"
     try:
         with pil.open(path, formats=formats) as image:
@@ -73,6 +75,15 @@ def read(
         raise UnreadableImage(name, _reason(error)) from error
 
 
+@functools.cache
+def _pillow() -> Any:
+    """Pillow, which reads HEIC as well where pillow-heif is installed."""
+    pil = need("PIL.Image", extra="images")
+    if importlib.util.find_spec("pillow_heif") is not None:
+        need("pillow_heif", extra="images").register_heif_opener()
+    return pil
+
+
 def as_rgb(image: "Image", *, background: str = "white") -> "Image":
     """An open image as ``read`` would give it: upright, 8-bit RGB."""
     try:
@@ -86,7 +97,7 @@ def as_rgb(image: "Image", *, background: str = "white") -> "Image":
 
 def glance(path: str) -> UnreadableImage | None:
     """What is wrong with an image, from its first and last bytes; decoded only if the end looks cut off."""
-    pil = need("PIL.Image", extra="images")
+    pil = _pillow()
     try:
         with open(path, "rb") as file:
             image = pil.open(file)
@@ -114,8 +125,8 @@ def unreadable(paths: Iterable[str], *, thorough: bool = False, threads: int = 4
     groups = [names[start : start + 64] for start in range(0, len(names), 64)]
     console = Console(stderr=True)
     with ThreadPoolExecutor(threads) as pool:
-        found = pool.map(lambda group: [error for name in group if (error := look(name))], groups)
-        shown = track(found, "reading images", len(groups), console=console, disable=not console.is_terminal)
+        errors = pool.map(lambda group: [error for name in group if (error := look(name))], groups)
+        shown = track(errors, "reading images", len(groups), console=console, disable=not console.is_terminal)
         return [error for group in shown for error in group]
 
 

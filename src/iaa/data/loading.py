@@ -28,7 +28,7 @@ def load(
     (``test_share``, 0.2) and the gallery of ``vehicleid``'s ``protocol="one-gallery"``; ``size`` is
     its small, medium (default) or large test set.
     """
-    kind, colon, place = spec.partition(":")
+    kind, colon, path = spec.partition(":")
     own_data = kind in ("folder", "table") and bool(colon)
     if not own_data and spec not in (*BENCHMARKS, "emoji"):
         raise unknown("the dataset", spec, SPECS)
@@ -38,9 +38,9 @@ def load(
     share = 0.2 if test_share is None else test_share
     home = None if root is None else Path(root).expanduser()
     if kind == "folder":
-        dataset = custom.folder(Path(place).expanduser(), seed=seed, test_share=share)
+        dataset = custom.folder(Path(path).expanduser(), seed=seed, test_share=share)
     elif kind == "table":
-        dataset = custom.table(Path(place).expanduser(), root=home, seed=seed, test_share=share)
+        dataset = custom.table(Path(path).expanduser(), root=home, seed=seed, test_share=share)
     elif spec == "emoji":
         dataset = emoji(home)
     elif home is None:
@@ -66,11 +66,11 @@ def evaluations(
 ) -> dict[str, Dataset]:
     """The test parts that belong in one table: small, medium and large for vehicleid, else just ``test``."""
     sizes = SIZES if spec == "vehicleid" and size is None else (size,)
-    found = {
+    datasets = {
         each or "test": load(spec, root=root, seed=seed, test_share=test_share, size=each, protocol=protocol)
         for each in sizes
     }
-    return {name: dataset.part("test") for name, dataset in found.items()}
+    return {name: dataset.part("test") for name, dataset in datasets.items()}
 
 
 def _only_where(fits: bool, spec: str, owner: str, **options: object) -> None:

@@ -75,10 +75,10 @@ def facts(dataset: Dataset) -> Facts:
 
 def differences(name: str, found: dict[str, Facts]) -> list[str]:
     """Every number that is not the paper's, in words."""
-    told = PAPER.get(name, {})
+    published = PAPER.get(name, {})
     return [
         f"{part} {what}: {getattr(found[part], what):,} here, {value:,} in the paper"
-        for part, paper in told.items()
+        for part, paper in published.items()
         if part in found
         for what, value in paper.items()
         if getattr(found[part], what) != value
@@ -87,16 +87,16 @@ def differences(name: str, found: dict[str, Facts]) -> list[str]:
 
 def contradictions(name: str) -> list[str]:
     """Sums and averages within the paper's own numbers that do not come out."""
-    told = PAPER.get(name, {})
+    published = PAPER.get(name, {})
     said = []
     for whole, parts in (("all", ("train", "test")), ("test", ("query", "gallery"))):
-        numbers = [told[part].samples for part in parts if part in told]
-        total = told[whole].samples if whole in told else None
+        numbers = [published[part].samples for part in parts if part in published]
+        total = published[whole].samples if whole in published else None
         if len(numbers) == 2 and None not in (*numbers, total) and sum(numbers) != total:  # type: ignore[arg-type]
             terms = " + ".join(f"{number:,} ({part})" for number, part in zip(numbers, parts, strict=True))
             total_of_parts = sum(number for number in numbers if number is not None)
             said.append(f"{terms} = {total_of_parts:,} samples, but it says {total:,} ({whole})")
-    for part, paper in told.items():
+    for part, paper in published.items():
         if paper.samples and paper.classes and paper.avg:
             mean = round(paper.samples / paper.classes, 1)
             if mean != paper.avg:

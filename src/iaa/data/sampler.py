@@ -110,7 +110,7 @@ class BalancedSampler(Sampler[list[int]]):
 
     @property
     def fingerprint(self) -> str:
-        """Of the labels and options."""
+        """A hash of labels and options: equal ones give equal plans."""
         digest = hashlib.sha256(np.ascontiguousarray(self.labels, dtype=np.int64).tobytes())
         digest.update(repr(sorted(self.options.items())).encode())
         return digest.hexdigest()[:16]

@@ -1,5 +1,6 @@
 """The paper's transforms from plain keywords: resize, crop, flip, and the backbone's own normalisation."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -49,11 +50,13 @@ def transform(
     std: Sequence[float] = IMAGENET_STD,
     interpolation: str = "bilinear",
     aspect: str = "squeeze",
+    crop: str = "shift",
 ) -> Transform:
     """Resize, then a random crop and flip for training or the single centre crop for test.
 
     ``aspect="squeeze"`` resizes to ``resize`` x ``resize`` as the paper says, ``"keep"`` brings the short
-    side there. ``mean`` and ``std`` are for pixels in [0, 1].
+    side there. ``mean`` and ``std`` are for pixels in [0, 1]. Training crops ``"shift"`` (the paper) or
+    ``"zoom"``: 20 to 100 % of the area, at 3:4 to 4:3, resized to ``size``.
     """
     torchvision()
     from torchvision.transforms import InterpolationMode, v2
@@ -69,8 +72,10 @@ def transform(
     if aspect == "keep":
         scale = v2.Compose([_middle, scale])  # a line of pixels would become gigabytes
     normalise = v2.Normalize([255 * value for value in mean], [255 * value for value in std], inplace=True)
+    if crop not in CROPS:
+        raise unknown("crop", crop, CROPS)
     if train:
-        return Transform(scale, partial(_crop_and_flip, size), normalise, 2 * resize)
+        return Transform(scale, partial(CROPS[crop], size), normalise, 2 * resize)
     return Transform(v2.Compose([scale, v2.CenterCrop(size)]), _same, normalise, 2 * resize)
 
 
@@ -107,6 +112,29 @@ def _crop_and_flip(size: int, image: Tensor, number: int) -> Tensor:
     top = number % (image.shape[1] - size + 1)
     crop = image[:, top : top + size, left : left + size]
     return crop.flip(2) if flip else crop
+
+
+def _zoom_and_flip(size: int, image: Tensor, number: int) -> Tensor:
+    """A crop of random area and shape, resized, and a flip or none, all read off the number."""
+    number, flip = divmod(number, 2)
+    generator = torch.Generator().manual_seed(number)
+    height, width = image.shape[1:]
+    area, shape, down, right = torch.rand(4, generator=generator).tolist()
+    ratio = math.exp((2 * shape - 1) * math.log(4 / 3))
+    pixels = height * width * (0.2 + 0.8 * area)
+    rows = max(1, min(height, round(math.sqrt(pixels / ratio))))
+    columns = max(1, min(width, round(math.sqrt(pixels * ratio))))
+    top, left = int(down * (height - rows + 1)), int(right * (width - columns + 1))
+    cut = image[:, top : top + rows, left : left + columns]
+    resized = torch.nn.functional.interpolate(
+        cut[None].float(), (size, size), mode="bilinear", antialias=True, align_corners=False
+    )
+    crop = resized[0].round_().clamp_(0, 255).to(torch.uint8)
+    return crop.flip(2) if flip else crop
+
+
+CROPS: dict[str, Callable[[int, Tensor, int], Tensor]] = {"shift": _crop_and_flip, "zoom": _zoom_and_flip}
+"""Random crops for training by name."""
 
 
 def _same(image: Tensor, number: int) -> Tensor:

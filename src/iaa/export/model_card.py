@@ -85,7 +85,7 @@ def _recipe(config: Config, metrics: Mapping[str, Any], surroundings: Mapping[st
     optimizer = config.optimizer
     rows = {
         "network": config.network_name,
-        "loss": " ".join([config.loss, *(f"{key}={value:g}" for key, value in config.loss_options.items())]),
+        "loss": " ".join([config.loss, *(f"{key}={value}" for key, value in config.loss_options.items())]),
         "augmentation": method,
         "batch": f"{config.batch.classes} classes, {config.batch.per_class} of each",
         "optimiser": f"{optimizer.name}, rate {optimizer.lr:g} (head x {optimizer.head_factor:g}), "

@@ -1,6 +1,7 @@
 """From ids to embeddings, many at a time: what a killed process has finished is not done again."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,12 @@ from torch import Tensor
 
 from iaa.data.image_dataset import ImageDataset, transform
 from iaa.data.image_ref import ImageRef, box_array, parse_ref
-from iaa.embed import embed_images
+from iaa.embed import PRECISIONS, embed_images
 from iaa.gallery.listing import Stamp, own_vectors, with_row_ids
 from iaa.inference import Model
 from iaa.provenance import fingerprint
 from iaa.retrieval.embeddings import Embeddings
-from iaa.retrieval.shards import Parts
+from iaa.retrieval.shards import Shards
 
 SAVE_EVERY = 1024
 """Images between two saves, the most that a kill can cost."""
@@ -24,15 +25,20 @@ Progress = Callable[[int, int], None]
 """Called with the number of images embedded and the number of all."""
 
 
-def embed_ids(
+@contextmanager
+def embedded_ids(
     model: Model, ids: list[str], stamps: dict[str, Stamp], folder: Path, on_progress: Progress
-) -> tuple[list[str], Tensor, dict[str, str]]:
-    """Ids and embeddings of the readable images, and why the others are not; resumes what was killed."""
+) -> Iterator[tuple[list[str], Tensor, dict[str, str]]]:
+    """Ids and embeddings of the readable images, and why the others are not; resumes what was killed.
+
+    The embeddings stay in ``folder`` until the block has stored them elsewhere.
+    """
     given, z = _embed_own_vectors(model, ids)
     known = set(given)
     ids = [id for id in ids if id not in known]
     if not ids:
-        return given, z, {}
+        yield given, z, {}
+        return
     if model.network is None or model.preprocessing is None:
         raise ValueError(f"{model.path} embeds vectors, not images: {model.no_images}")
     refs = [_image(id) for id in ids]
@@ -48,9 +54,9 @@ def embed_ids(
     files = {"ids": ids, "stamps": [stamps[id] for id in ids]}
     config = {"model": model.identity, "images": fingerprint(files)}
     try:
-        parts = Parts(folder, config)
+        parts = Shards(folder, config)
     except ValueError:  # begun with other images
-        parts = Parts(folder, config, restart=True)
+        parts = Shards(folder, config, restart=True)
     done = parts.done
 
     def on_batch(images: int) -> None:
@@ -61,20 +67,30 @@ def embed_ids(
     try:
         on_progress(done, len(ids))
         embed_images(
-            model.network, images, parts, device=model.device, save_every=SAVE_EVERY, on_batch=on_batch
+            model.network,
+            images,
+            parts,
+            device=model.device,
+            precision=PRECISIONS[model.precision],
+            save_every=SAVE_EVERY,
+            on_batch=on_batch,
         )
         rows, vectors, unreadable = _collect(parts, images)
+        reasons, readable = dict(unreadable), set(rows.tolist())
+        left_out = {  # one box of an image may be readable and another not
+            id: reasons[ref.path]
+            for row, (id, ref) in enumerate(zip(ids, refs, strict=True))
+            if row not in readable and ref.path in reasons
+        }
+        z = torch.cat([z, vectors]) if len(vectors) else z
+        yield given + [ids[row] for row in rows.tolist()], z, left_out
+    except ValueError:  # refused: nothing of it will be stored
+        parts.remove()
+        raise
+    else:
         parts.remove()
     finally:
         parts.release()
-    reasons, embedded = dict(unreadable), set(rows.tolist())
-    left_out = {  # one box of an image may be readable and another not
-        id: reasons[ref.path]
-        for row, (id, ref) in enumerate(zip(ids, refs, strict=True))
-        if row not in embedded and ref.path in reasons
-    }
-    z = torch.cat([z, vectors]) if len(vectors) else z
-    return given + [ids[row] for row in rows.tolist()], z, left_out
 
 
 def vectors_for(model: Model, file: Path) -> Embeddings:
@@ -84,22 +100,28 @@ def vectors_for(model: Model, file: Path) -> Embeddings:
     by_model = made_by in model.makers
     if model.head is not None and data.z.shape[1] == model.head.features and not by_model:
         return replace(data, z=model.embed(data.z))
-    if data.z.shape[1] != model.dim:
+    check_origin(model, file, data.z.shape[1], data.meta)
+    return data
+
+
+def check_origin(model: Model, file: Path, dim: int, meta: dict[str, Any]) -> None:
+    """Raise unless the vectors of a file can be compared with those of the model."""
+    if dim != model.dim:
         raise ValueError(
-            f"{file} holds vectors of {data.z.shape[1]} dimensions, the model of {model.path} makes "
+            f"{file} holds vectors of {dim} dimensions, the model of {model.path} makes "
             f"{model.dim}: `iaa embed … --model {model.path}` makes matching ones"
         )
-    if made_by is not None and not by_model:
+    made_by = meta.get("weights_sha256")
+    if made_by is not None and made_by not in model.makers:
         raise ValueError(
             f"{file} was made by another network than {model.path}: similarities would be meaningless"
         )
     for name, expected in (("pool", model.pool), ("preprocessing", model.identity["preprocessing"])):
-        actual = data.meta.get(name, expected)
+        actual = meta.get(name, expected)
         if actual != expected:
             raise ValueError(
                 f"{file} was made with {name} {actual}, the model of {model.path} has {expected}"
             )
-    return data
 
 
 def embed_query(query: Any, model: Model | None, *, dim: int) -> tuple[list[str], Tensor]:
@@ -122,7 +144,7 @@ def embed_query(query: Any, model: Model | None, *, dim: int) -> tuple[list[str]
     return [str(row) for row in range(len(z))], z
 
 
-def _collect(parts: Parts, images: ImageDataset) -> tuple[Tensor, Tensor, list[tuple[str, str]]]:
+def _collect(parts: Shards, images: ImageDataset) -> tuple[Tensor, Tensor, list[tuple[str, str]]]:
     try:
         return parts.collect()
     except ValueError:

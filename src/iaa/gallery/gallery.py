@@ -36,6 +36,8 @@ class Gallery:
     """Embeds queries and new images; None if only vectors are searched for."""
     notes: tuple[str, ...] = ()
     """What the user should know, for example that the images are no longer there."""
+    store: str | None = None
+    """``milvus:URI``, or None for a file in the run directory."""
 
     @classmethod
     def open(
@@ -43,19 +45,32 @@ class Gallery:
         model: Model,
         spec: str | Path | None = None,
         *,
+        store: str | None = None,
+        index: str | None = None,
         add: str | Path | Iterable[str | Path] = (),
         remove: str | Path | Iterable[str | Path] = (),
         on_progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> "Gallery":
         """The run's own images, or those of ``folder:DIR``, ``table:FILE`` or an embeddings file.
 
-        Images are embedded once and kept in ``RUN/galleries``; later only new and changed ones are embedded,
-        and missing ones are dropped. ``add`` brings in folders or images, ``remove`` takes out classes or
-        paths, both permanently. ``on_progress`` gets the number of images embedded and the number of all.
+        Images are embedded once and kept; later only new and changed ones are embedded, and missing ones are
+        dropped.
+
+        Args:
+            model: embeds the images and later the queries.
+            spec: what the gallery is made of; None means the run's own images.
+            store: None keeps the gallery in ``RUN/galleries``; ``milvus:gallery.db`` in an embedded Milvus
+                database, ``milvus:http://HOST:19530`` on a server; ``#NAME`` behind it names the collection.
+            index: flat, hnsw or ivf, the index of a new collection in Milvus; hnsw if None.
+            add: folders or images to add permanently.
+            remove: classes or paths to remove permanently.
+            on_progress: called with the number of images embedded and the number of all.
         """
         from iaa.gallery.update import open_gallery
 
-        return open_gallery(model, spec, add=add, remove=remove, on_progress=on_progress)
+        return open_gallery(
+            model, spec, store=store, index=index, add=add, remove=remove, on_progress=on_progress
+        )
 
     @classmethod
     def from_embeddings(cls, data: Embeddings, name: str = "embeddings") -> "Gallery":
@@ -66,11 +81,11 @@ class Gallery:
 
     def add(self, *images: str | Path | Iterable[str | Path]) -> "Gallery":
         """Add folders (a class per sub-folder, else the folder's name) or single images, permanently."""
-        return Gallery.open(self._model, self.spec, add=_flat(images))
+        return Gallery.open(self._model, self.spec, store=self.store, add=_flat(images))
 
     def remove(self, *classes_or_paths: str | Path | Iterable[str | Path]) -> "Gallery":
         """Remove classes or paths, permanently; the image files are not touched."""
-        return Gallery.open(self._model, self.spec, remove=_flat(classes_or_paths))
+        return Gallery.open(self._model, self.spec, store=self.store, remove=_flat(classes_or_paths))
 
     def __len__(self) -> int:
         return len(self.rows)

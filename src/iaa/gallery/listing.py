@@ -23,6 +23,8 @@ Stamp = tuple[int, int]
 """Time of the last change of a file in nanoseconds, and its size in bytes."""
 NO_FILE: Stamp = (-1, -1)
 """The stamp of what has no file: a row of vectors, or an image that is gone."""
+IMPORTED: Stamp = (-2, -2)
+"""The stamp of an imported vector, which stays whatever happens to its image."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,8 @@ def file_stamps(ids: Iterable[str]) -> dict[str, Stamp]:
 
 def changed_files(before: dict[str, Stamp], now: dict[str, Stamp]) -> set[str]:
     """Ids whose file has changed or appeared; a missing file is noticed when it is read."""
-    return {id for id, stamp in now.items() if stamp not in (NO_FILE, before.get(id))}
+    changed = {id for id, stamp in now.items() if stamp not in (NO_FILE, before.get(id))}
+    return {id for id in changed if before.get(id) != IMPORTED}
 
 
 def _list_folder(root: Path) -> Listing:

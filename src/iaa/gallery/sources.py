@@ -17,6 +17,8 @@ from iaa.provenance import NOT_UTF8, is_text
 
 OWN = "own"
 """The run's own images as a source."""
+NONE = "imported"
+"""In place of a first source, if a gallery began with imported vectors."""
 SOURCE_KINDS = ("folder", "table", "image")
 
 
@@ -45,6 +47,11 @@ class Sources:
         return cls((OWN if spec is None else absolute(spec),))
 
     @classmethod
+    def imported(cls) -> "Sources":
+        """Those of a gallery that begins with imported vectors."""
+        return cls((NONE,))
+
+    @classmethod
     def from_json(cls, content: Any) -> "Sources":
         """The inverse of ``to_json``; anything else is a ``ValueError``."""
         names = {field.name for field in fields(cls)}
@@ -54,7 +61,7 @@ class Sources:
             if not isinstance(values, list | tuple) or not all(isinstance(value, str) for value in values):
                 raise ValueError("its sources are missing")
         for source in content["sources"]:
-            if source != OWN:
+            if source not in (OWN, NONE):
                 absolute(source)
         return cls(**{name: tuple(values) for name, values in content.items()})
 
@@ -62,8 +69,20 @@ class Sources:
         """For the header of a gallery."""
         return asdict(self)
 
-    def available(self, model: Model) -> Available:
-        """The images that belong to the gallery now; added sources that no longer exist are left out."""
+    def without_removals(self, listing: Listing) -> "Sources":
+        """Forget that classes and paths of a listing were removed."""
+        classes, paths = set(listing.classes), set(map(_path, listing.ids))
+        return Sources(
+            self.sources,
+            tuple(name for name in self.removed_classes if name not in classes),
+            tuple(path for path in self.removed_paths if path not in paths),
+        )
+
+    def available(self, model: Model, imported: Listing | None = None) -> Available:
+        """The images that belong to the gallery now; added sources that no longer exist are left out.
+
+        ``imported`` rows belong to it as well.
+        """
         first, *added = self.sources
         listings, notes = [_list(first, model)], []
         for source in added:
@@ -71,7 +90,7 @@ class Sources:
                 listings.append(list_source(source))
             except FileNotFoundError as error:
                 notes.append(f"{error}: what was added from there is left out until it is back")
-        listing = merge(listings)
+        listing = merge(listings if imported is None else [*listings, imported])
         classes, paths = set(self.removed_classes), set(self.removed_paths)
         if classes or paths:
             rows = enumerate(zip(listing.ids, listing.classes, strict=True))
@@ -83,26 +102,24 @@ class Sources:
             listing = listing.take(row for row, id in enumerate(listing.ids) if id not in not_utf8)
         return Available(listing, tuple(notes), dict.fromkeys(not_utf8.values(), NOT_UTF8))
 
-    def changed(self, model: Model, add: Iterable[str], remove: Iterable[str]) -> "Sources":
+    def changed(
+        self, model: Model, add: Iterable[str], remove: Iterable[str], imported: Listing | None = None
+    ) -> "Sources":
         """With more sources, and without some classes, paths or added folders."""
         sources = self
         for path in add:
             sources = sources._with(path)
         for class_or_path in remove:
-            sources = sources._without(class_or_path, model)
+            sources = sources._without(class_or_path, model, imported)
         return sources
 
     def _with(self, path: str) -> "Sources":
         added = source_of(path)
         listing = list_source(added)  # raises before anything is changed
-        paths = set(map(_path, listing.ids))
-        return Sources(
-            (*(source for source in self.sources if source != added), added),
-            tuple(name for name in self.removed_classes if name not in set(listing.classes)),
-            tuple(removed for removed in self.removed_paths if removed not in paths),
-        )
+        kept = self.without_removals(listing)
+        return replace(kept, sources=(*(source for source in self.sources if source != added), added))
 
-    def _without(self, class_or_path: str, model: Model) -> "Sources":
+    def _without(self, class_or_path: str, model: Model, imported: Listing | None) -> "Sources":
         location = _location(class_or_path)
         if not location:
             raise ValueError(f"what is removed must be a class or a path, got {class_or_path!r}")
@@ -115,7 +132,7 @@ class Sources:
                 sources=tuple(source for source in self.sources if source not in dropped),
                 removed_paths=(*self.removed_paths, *image),
             )
-        listing = self.available(model).listing
+        listing = self.available(model, imported).listing
         if class_or_path in listing.classes:
             return replace(self, removed_classes=(*self.removed_classes, class_or_path))
         paths = set(map(_path, listing.ids))
@@ -168,6 +185,8 @@ def _location(text: str) -> str:
 
 
 def _list(source: str, model: Model) -> Listing:
+    if source == NONE:
+        return Listing([], [], [])
     if source != OWN:
         return list_source(source)
     if model.config is None:

@@ -1,11 +1,35 @@
 """What a batch of embeddings must look like, said once and in words."""
 
 import numbers
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from iaa.errors import unknown
+
+Array = np.ndarray | list[Any]
+"""What is taken in the place of a tensor."""
+ENCODE = "encode them as 0 … C-1, for example `classes, labels = numpy.unique(labels, return_inverse=True)`"
+
+
+def as_tensor(name: str, values: Any) -> Tensor:
+    """A tensor of a tensor, a numpy array or a list; text is refused with the way to encode it.
+
+    >>> as_tensor("labels", [0, 0, 1])
+    tensor([0, 0, 1])
+    """
+    if isinstance(values, Tensor):
+        return values
+    if isinstance(values, list | tuple) and values and isinstance(values[0], Tensor):
+        return torch.stack(list(values))
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf":
+        hint = f"; {ENCODE}" if name == "labels" else ""
+        raise TypeError(f"{name} must hold numbers, got {array.dtype} such as {array.flat[0]}{hint}")
+    tensor = torch.as_tensor(array)
+    return tensor.float() if isinstance(values, list) and tensor.is_floating_point() else tensor
 
 
 def check_batch(
@@ -15,6 +39,9 @@ def check_batch(
 
     Raises ``TypeError`` or ``ValueError`` that names what is wrong and where.
     """
+    for name, given in (("z", z), ("labels", labels)):
+        if not isinstance(given, Tensor):
+            raise TypeError(f"{name} must be a tensor, got {type(given).__name__}: torch.as_tensor makes one")
     if not z.is_floating_point():
         raise TypeError(f"z must hold floating-point numbers, got {z.dtype}")
     if z.ndim != 2:
@@ -37,7 +64,8 @@ def check_batch(
         if wrong.any():
             where = int(wrong.nonzero()[0])
             raise ValueError(
-                f"labels must lie in [0, {num_classes}), got {int(labels[where])} at position {where}"
+                f"labels must lie in [0, {num_classes}), got {int(labels[where])} at position {where}: "
+                + ENCODE
             )
     check_finite(z)
     return labels.to(z.device, torch.long)

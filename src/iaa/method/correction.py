@@ -8,7 +8,7 @@ from jaxtyping import Float, Int, Num
 from torch import Tensor
 
 from iaa.method.checks import check_number, check_options
-from iaa.method.gaussians import ClassStats, unaffected_by_autocast
+from iaa.method.gaussians import ClassStats, check_stats, in_range, unaffected_by_autocast
 from iaa.method.neighbors import Search, find_neighbors
 
 Scale = Literal["minmax"] | None
@@ -35,8 +35,10 @@ def correction_weight(
 @unaffected_by_autocast
 def global_variance(stats: ClassStats) -> Float[Tensor, "D"]:
     """The average class covariance, weighted by samples (Eq. 14)."""
+    stats = check_stats(stats)
     count = stats.count.to(stats.variance.dtype)
-    return count @ stats.variance / count.sum().clamp(min=1)  # Eq. 14
+    variance, divisor = in_range(stats.variance)
+    return count @ variance / count.sum().clamp(min=1) * divisor  # Eq. 14
 
 
 @unaffected_by_autocast
@@ -65,6 +67,7 @@ def correct(
         "scale": scale,
     }
     check_options(**kernel, global_share=global_share, falloff=falloff, few=few, search=search)
+    stats = check_stats(stats)
     if classes is None:
         classes = torch.arange(len(stats.count), device=stats.mean.device)
     variance = stats.variance[classes]
@@ -98,33 +101,39 @@ def lenders(
 
     Classes never seen have no mean to be near to, and so no neighbours.
     """
-    found = find_neighbors(stats, classes, neighbors, search=search, ends=scale is not None)
-    if found.near.numel() == 0:
-        return found.near, stats.mean.new_zeros(found.near.shape)
-    step = max(1, BLOCK // (found.near.shape[1] * stats.mean.shape[1]))
-    squared_mean, log_count = stats.mean.square(), stats.count.to(stats.mean.dtype).log()
-    valid = found.valid & (stats.count[classes, None] > 0)
+    mean, mean_divisor = in_range(stats.mean)
+    variance, cov_divisor = in_range(stats.variance)
+    stats = ClassStats(stats.count, mean, variance)
+    hood = find_neighbors(stats, classes, neighbors, search=search, ends=scale is not None)
+    if hood.near.numel() == 0:
+        return hood.near, mean.new_zeros(hood.near.shape)
+    step = max(1, BLOCK // (hood.near.shape[1] * mean.shape[1]))
+    squared_mean, log_count = mean.square(), stats.count.to(mean.dtype).log()
+    valid = hood.valid & (stats.count[classes, None] > 0)
     shares = []
     for rows in torch.arange(len(classes), device=classes.device).split(step):
-        mine, near = classes[rows], found.near[rows]
-        d_mean = _gap(squared_mean, mine, near)  # Eq. 9
-        d_cov = _gap(stats.variance, mine, near)  # Eq. 10
+        own, near = classes[rows], hood.near[rows]
+        d_mean = _gap(squared_mean, own, near)  # Eq. 9
+        d_cov = _gap(variance, own, near)  # Eq. 10
         if scale == "minmax":
-            d_mean = _minmax(d_mean, _gap(squared_mean, mine, found.mean_ends[rows]))
-            d_cov = _minmax(d_cov, _gap(stats.variance, mine, found.cov_ends[rows]))
+            d_mean = _minmax(d_mean, _gap(squared_mean, own, hood.mean_ends[rows]))
+            d_cov = _minmax(d_cov, _gap(variance, own, hood.cov_ends[rows]))
+        else:  # as they are: their squares may need the range of float64
+            d_mean, d_cov = d_mean.double() * mean_divisor**2, d_cov.double() * cov_divisor
         kernel = -(d_mean**2) / (2 * mean_width**2) - d_cov**2 / (2 * cov_width**2)
         logits = log_count[near] + kernel  # Eq. 13, whose printed form is 0/0 once distances are large
         alone = ~valid[rows].any(1, keepdim=True)
-        shares.append(logits.where(valid[rows] | alone, -torch.inf).softmax(1).where(~alone, 0))
-    return found.near, torch.cat(shares)
+        share = logits.where(valid[rows] | alone, -torch.inf).softmax(1).where(~alone, 0)
+        shares.append(share.to(mean.dtype))
+    return hood.near, torch.cat(shares)
 
 
 def _gap(
-    rows: Float[Tensor, "C D"], mine: Int[Tensor, "B"], others: Int[Tensor, "B K"]
+    rows: Float[Tensor, "C D"], own: Int[Tensor, "B"], others: Int[Tensor, "B K"]
 ) -> Float[Tensor, "B K"]:
     """Euclidean distance of each class to some others."""
     exact = "donot_use_mm_for_euclid_dist"
-    return torch.cdist(rows[mine][:, None], rows[others], compute_mode=exact)[:, 0]
+    return torch.cdist(rows[own][:, None], rows[others], compute_mode=exact)[:, 0]
 
 
 def _minmax(distance: Float[Tensor, "B K"], bounds: Float[Tensor, "B 2"]) -> Float[Tensor, "B K"]:

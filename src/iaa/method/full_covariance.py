@@ -61,15 +61,15 @@ class Samples:
     ) -> Float[Tensor, "M B D"]:
         """Draws whose covariance is the sum of those of ``members[which]``, each times its part."""
         involved = members[parts > 0].unique()
-        place = self.labels.new_full((len(stats.count),), -1)
-        place[involved] = torch.arange(len(involved), device=involved.device)
+        position = self.labels.new_full((len(stats.count),), -1)
+        position[involved] = torch.arange(len(involved), device=involved.device)
         amount = parts.new_zeros((len(parts), len(involved)))
         if len(involved) > 0:
-            amount.scatter_add_(1, place[members].clamp(min=0), parts)
-        used = (place[self.labels] >= 0).nonzero().flatten()
+            amount.scatter_add_(1, position[members].clamp(min=0), parts)
+        used = (position[self.labels] >= 0).nonzero().flatten()
         labels = self.labels[used]
         share = self.weight[used] / stats.count[labels]
-        scale = (amount[:, place[labels]] * share).sqrt()
+        scale = (amount[:, position[labels]] * share).sqrt()
         rows = self.rows[used] - stats.mean[labels]
         return full_noise(rows, scale, which, copies=copies, generator=generator)
 
@@ -90,8 +90,8 @@ def mixture(
     borrows = (alpha > 0).nonzero().flatten()
     if len(borrows) == 0:
         return classes[:, None], torch.ones_like(alpha)[:, None], alpha
-    found, lent = lenders(stats, classes[borrows], **kernel)
-    near = classes.new_zeros((len(classes), found.shape[1])).index_copy_(0, borrows, found)
+    lending, lent = lenders(stats, classes[borrows], **kernel)
+    near = classes.new_zeros((len(classes), lending.shape[1])).index_copy_(0, borrows, lending)
     shares = alpha.new_zeros(near.shape).index_copy_(0, borrows, lent)
     alone = (shares.sum(1) == 0).to(alpha.dtype)  # nobody lends: the global covariance stands in
     overall = alpha * (global_share + (1 - global_share) * alone)

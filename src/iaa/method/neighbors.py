@@ -100,8 +100,8 @@ def find_neighbors(
         blank = classes.new_zeros((len(classes), 2))
         return Neighborhood(near, near.bool(), blank, blank)
     own = _positions(lender, classes, len(stats.count))
-    found = _approximate(stats, lender, classes, own, kept) if search == "approximate" else None
-    if found is not None:
+    approximate = _approximate(stats, lender, classes, own, kept) if search == "approximate" else None
+    if approximate is not None:
         ranked = torch.linspace(0, len(lender) - 1, min(SAMPLE, len(lender)), device=lender.device).long()
         lender = lender[ranked]
         own = _positions(lender, classes, len(stats.count))
@@ -111,17 +111,17 @@ def find_neighbors(
     parts = []
     for start in range(0, len(classes), per_block):
         rows = classes[start : start + per_block]
-        mine = own[start : start + per_block]
+        own_positions = own[start : start + per_block]
         farthest = means.farthest(stats.mean[rows].square_())
-        if found is None:
-            values, near = means.nearest(mine, kept)  # Eq. 11
+        if approximate is None:
+            values, near = means.nearest(own_positions, kept)  # Eq. 11
             near, valid = lender[near], values < torch.inf
         else:
-            near, valid = (part[start : start + per_block] for part in found)
+            near, valid = (part[start : start + per_block] for part in approximate)
         mean_ends = cov_ends = torch.stack([near[:, 0], lender[farthest]], dim=1)
         if covs is not None:
             farthest = covs.farthest(stats.variance[rows])
-            nearest = covs.nearest(mine, 1)[1][:, 0]
+            nearest = covs.nearest(own_positions, 1)[1][:, 0]
             cov_ends = torch.stack([lender[nearest], lender[farthest]], dim=1)
         parts.append((near, valid, mean_ends, cov_ends))
     return Neighborhood(*(torch.cat(column) for column in zip(*parts, strict=True)))
@@ -145,8 +145,8 @@ def _approximate(
     index.hnsw.efConstruction, index.hnsw.efSearch = 40, max(64, 2 * kept)
     index.add(rows.cpu().numpy())
     query = (stats.mean[classes].square_().sub_(center)).cpu().numpy()
-    _, found = index.search(query, min(kept + 1, len(lender)))
-    position = torch.from_numpy(found).to(lender.device)
+    _, nearest = index.search(query, min(kept + 1, len(lender)))
+    position = torch.from_numpy(nearest).to(lender.device)
     real = (position >= 0) & (position != own[:, None])
     front = real.int().argsort(dim=1, descending=True, stable=True)[:, :kept]  # the real ones, order kept
     position, real = position.gather(1, front), real.gather(1, front)

@@ -17,6 +17,8 @@ from iaa.method.within_class import WithinClass
 
 Shrink = float | Literal["auto"]
 _TINY = 1e-12
+_BLOCK = 8192
+"""Samples at a time, so that float64 copies stay small."""
 
 
 @unaffected_by_autocast
@@ -33,9 +35,9 @@ def whitening_map(
     total: Float[Tensor, "D D"] | None = None,
     dim: int | None = None,
 ) -> Float[Tensor, "E D"]:
-    """The inverse square root of the shrunk covariance; with ``dim``, its directions of most variance.
+    """The inverse square root of the shrunk covariance; ``dim`` keeps directions of most ``total`` variance.
 
-    Directions without any variance are left out where nothing is shrunk.
+    Directions that do not vary are dropped where nothing is shrunk.
     """
     eigenvalues, vectors = torch.linalg.eigh(shrink_covariance(within, shrink))
     varies = eigenvalues > eigenvalues[-1].clamp(min=0) * len(within) * torch.finfo(within.dtype).eps
@@ -97,7 +99,7 @@ class Whitening(nn.Module):
 
     @torch.no_grad()
     def update(self, z: Any, labels: Any) -> "Whitening":
-        """Add a batch to the statistics; the first batch decides whether ``power`` applies."""
+        """Add a batch to what is known; the very first batch decides whether ``power`` applies."""
         z, labels = _tensor(z), _labels(labels)
         labels = check_batch(z, labels, dim=None if self._stats is None else self._stats.mean.shape[1])
         if self.dim is not None and self.dim > z.shape[1]:
@@ -105,14 +107,15 @@ class Whitening(nn.Module):
         z = z.detach().to(torch.promote_types(z.dtype, torch.float32))
         if self._stats is None:
             self.exponent = z.new_tensor(1.0 if bool((z < 0).any()) else float(self.power))
-        batch = WithinClass.of(signed_power(z.double(), self.exponent.double()), labels)
-        self._stats = batch if self._stats is None else self._stats.merge(batch)
+        for rows, row_labels in zip(z.split(_BLOCK), labels.split(_BLOCK), strict=True):
+            batch = WithinClass.of(signed_power(rows.double(), self.exponent.double()), row_labels)
+            self._stats = batch if self._stats is None else self._stats.merge(batch)
         self._stale = True
         return self
 
     @torch.no_grad()
     def sync(self, group: dist.ProcessGroup | None = None) -> "Whitening":
-        """Combine the statistics of all ranks, taken over disjoint samples; all end with the same bits."""
+        """Combine what the ranks know of disjoint samples; all end with the same bits."""
         if self._stats is None:
             raise RuntimeError("Whitening knows no statistics yet: every rank calls fit or update first")
         self._stats = combine_within(self._stats, self.exponent, group)

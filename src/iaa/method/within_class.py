@@ -14,8 +14,8 @@ KEPT = 4096
 class WithinClass:
     """Counts and means of the classes seen, their pooled scatter, and the samples of some classes.
 
-    All in float64, which autocast leaves alone. Which classes keep their samples depends on their labels
-    and sizes alone, so that neither the order of batches nor the number of ranks changes anything.
+    All in float64, which autocast leaves alone. Which classes keep their samples depends on labels and sizes
+    alone, so that neither the order of batches nor the number of ranks changes anything.
     """
 
     labels: Int[Tensor, "C"]
@@ -39,20 +39,20 @@ class WithinClass:
         """The sums of the union of two disjoint sets of samples, exact but for rounding."""
         classes, inverse = torch.cat([self.labels, other.labels]).unique(return_inverse=True)
         mine, theirs = inverse[: len(self.labels)], inverse[len(self.labels) :]
-        size, dim = len(classes), self.mean.shape[1]
-        counts = [part.count.new_zeros(size).index_copy_(0, at, part.count) for part, at in
-                  ((self, mine), (other, theirs))]  # fmt: skip
-        means = [part.mean.new_zeros(size, dim).index_copy_(0, at, part.mean) for part, at in
-                 ((self, mine), (other, theirs))]  # fmt: skip
-        count = counts[0] + counts[1]
-        share = (counts[1] / count)[:, None]
-        shift = means[1] - means[0]
-        between = (counts[0] * counts[1] / count)[:, None] * shift  # what a class's two parts lie apart
+        (n, mean), (m, other_mean) = (
+            (
+                part.count.new_zeros(len(classes)).index_copy_(0, at, part.count),
+                part.mean.new_zeros(len(classes), part.mean.shape[1]).index_copy_(0, at, part.mean),
+            )
+            for part, at in ((self, mine), (other, theirs))
+        )
+        count, shift = n + m, other_mean - mean
+        apart = (n * m / count)[:, None] * shift  # zero for classes that only one of the two knows
         return WithinClass(
             classes,
             count,
-            means[0] + share * shift,
-            self.scatter + other.scatter + shift.T @ between,
+            mean + (m / count)[:, None] * shift,
+            self.scatter + other.scatter + shift.T @ apart,
             torch.cat([self.rows, other.rows]),
             torch.cat([self.row_labels, other.row_labels]),
         )._thinned()

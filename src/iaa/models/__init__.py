@@ -11,6 +11,7 @@ from iaa.models import weights as files
 from iaa.models.backbone import Backbone
 from iaa.models.embedder import Embedder as Embedder
 from iaa.models.embedder import Preprocessing as Preprocessing
+from iaa.models.heads import HeadKind
 
 BACKBONES: dict[str, Callable[[], Backbone]] = {
     "googlenet": networks.googlenet,
@@ -26,6 +27,7 @@ def build(
     name: str,
     *,
     dim: int | None = 512,
+    head: HeadKind = "linear",
     pretrained: bool = True,
     weights: Path | str | None = None,
     pool: str = "avg",
@@ -33,7 +35,7 @@ def build(
     freeze_backbone: bool = False,
     size: int | None = None,
 ) -> Embedder:
-    """The backbone called ``name`` with a fresh linear head of ``dim``, or none at all (``dim=None``).
+    """The backbone called ``name`` with a fresh ``head`` to ``dim`` dimensions; None is no linear head.
 
     ``weights`` is a file for the backbone, or one of a whole ``Embedder``; without it ``pretrained`` fetches
     the published ones (``convnet`` has none). ``size`` changes the size of the images and scales ``resize``
@@ -49,6 +51,7 @@ def build(
         features=backbone.features,
         preprocessing=preprocessing,
         dim=dim,
+        head=head,
         pool=pool,
         freeze_bn=freeze_bn,
         freeze_backbone=freeze_backbone,

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 class _Block(NamedTuple):
     """Channels that leave each branch of an inception block; one without a 1x1 branch halves the map."""
 
-    one: int
+    one_by_one: int
     three_reduce: int
     three: int
     double_reduce: int
@@ -56,9 +56,9 @@ class BNInception(nn.Module):
 
     def _inception(self, name: str, channels: int, block: _Block) -> int:
         """Add the block's layers and return how many channels come out of it."""
-        stride = 1 if block.one else 2
-        if block.one:
-            self._convolution(f"{name}_1x1", channels, block.one, kernel=1)
+        stride = 1 if block.one_by_one else 2
+        if block.one_by_one:
+            self._convolution(f"{name}_1x1", channels, block.one_by_one, kernel=1)
         self._convolution(f"{name}_3x3_reduce", channels, block.three_reduce, kernel=1)
         self._convolution(f"{name}_3x3", block.three_reduce, block.three, kernel=3, stride=stride)
         self._convolution(f"{name}_double_3x3_reduce", channels, block.double_reduce, kernel=1)
@@ -66,7 +66,7 @@ class BNInception(nn.Module):
         self._convolution(f"{name}_double_3x3_2", block.double, block.double, kernel=3, stride=stride)
         if block.pool_proj:
             self._convolution(f"{name}_pool_proj", channels, block.pool_proj, kernel=1)
-        return block.one + block.three + block.double + (block.pool_proj or channels)
+        return block.one_by_one + block.three + block.double + (block.pool_proj or channels)
 
     def forward(self, images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch 1024 h w"]:
         """Maps of 1024 channels, before the pooling."""
@@ -83,7 +83,7 @@ class BNInception(nn.Module):
         return F.relu(self.get_submodule(f"{name}_bn")(convolved), inplace=True)
 
     def _run_inception(self, name: str, block: _Block, maps: Tensor) -> Tensor:
-        branches = [self._run(f"{name}_1x1", maps)] if block.one else []
+        branches = [self._run(f"{name}_1x1", maps)] if block.one_by_one else []
         branches.append(self._run(f"{name}_3x3", self._run(f"{name}_3x3_reduce", maps)))
         double = self._run(f"{name}_double_3x3_1", self._run(f"{name}_double_3x3_reduce", maps))
         branches.append(self._run(f"{name}_double_3x3_2", double))

@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from iaa.errors import unknown
+from iaa.models.heads import HeadKind, head_dim, head_name, make_head
 from iaa.models.weights import Loaded
 
 POOLS = ("avg", "avg+max")
@@ -36,6 +37,7 @@ class Embedder(nn.Module):
         features: int,
         preprocessing: Preprocessing,
         dim: int | None = 512,
+        head: HeadKind = "linear",
         pool: str = "avg",
         freeze_bn: bool = False,
         freeze_backbone: bool = False,
@@ -44,11 +46,9 @@ class Embedder(nn.Module):
         super().__init__()
         if pool not in POOLS:
             raise unknown("pool", pool, POOLS)
-        if dim is not None and dim < 1:
-            raise ValueError(f"dim must be 1 or more, or None for the bare backbone; got {dim}")
         self.backbone = backbone
-        self.head: nn.Module = nn.Identity() if dim is None else nn.Linear(features, dim)
-        self.dim = features if dim is None else dim
+        self.head: nn.Module = make_head(head, features, dim)
+        self.dim = head_dim(self.head, features)
         self.features = features
         self.preprocessing = preprocessing
         self.pool = pool
@@ -98,7 +98,8 @@ class Embedder(nn.Module):
     def describe(self) -> str:
         """One line: the network, its size, its features and its input."""
         millions = sum(p.numel() for p in self.backbone.parameters()) / 1e6
-        head = "no head" if isinstance(self.head, nn.Identity) else f"linear head to {self.dim}"
+        head = head_name(self.head)
+        head = head if head == "no head" else f"{head} to {self.dim}"
         frozen = (
             "backbone" if self.backbone_frozen else "batch-norm statistics" if self.freeze_bn else "nothing"
         )

@@ -78,8 +78,8 @@ def any_model(name: str, *, pool: str = "avg", size: int | None = None) -> Backb
     def fetch() -> State:
         if not settings.get("hf_hub_id") and not settings.get("url"):
             raise ValueError(f"timm has no weights for {name}: give weights=FILE, or pretrained=False")
-        place = settings.get("url") or f"https://huggingface.co/{settings['hf_hub_id']} (model.safetensors)"
-        with fetching(f"timm/{name}", place), hub():
+        source = settings.get("url") or f"https://huggingface.co/{settings['hf_hub_id']} (model.safetensors)"
+        with fetching(f"timm/{name}", source), hub():
             state: State = timm.create_model(name, pretrained=True, **options).state_dict()
         return state
 

@@ -1,6 +1,5 @@
-"""Weights from files: read them safely, fit them to a network, say what did not fit."""
+"""Weights from files: read safely, checked against the network, with a note of what did not match."""
 
-import pickle
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from iaa.errors import unknown
+from iaa.files import read_tensors
 
 State = dict[str, Tensor]
 _WRAPPERS = ("state_dict", "model_state_dict", "model")
@@ -39,10 +39,12 @@ def read(path: Path | str) -> State:
     if not path.is_file():
         raise FileNotFoundError(f"weights file {path} does not exist")
     if path.suffix == ".safetensors":
-        return _read_safetensors(path)
+        return read_tensors(path)[0]
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+    except Exception as error:  # damaged pickles fail in many ways
+        if isinstance(error, OSError | MemoryError):
+            raise
         raise ValueError(
             f"{path} holds no plain tensors that can be read safely: {_first_line(error)}"
         ) from error
@@ -50,13 +52,13 @@ def read(path: Path | str) -> State:
 
 
 def fit(network: nn.Module, state: State, *, source: str, unused: tuple[str, ...] = ()) -> Loaded:
-    """Load what matches by name, warn of the rest, and refuse a state dict that matches nothing.
+    """Load the entries that match by name, warn about the rest, refuse a state dict that matches nothing.
 
-    Keys that begin with one of ``unused`` (the published classifier, say) are passed over in silence.
+    Keys that begin with one of ``unused`` (the published classifier, say) are ignored.
     """
     own = network.state_dict()
     state = {key: value for key, value in state.items() if not key.startswith(unused)} if unused else state
-    taken = {key: _reshaped(key, state[key], own[key], source) for key in own if key in state}
+    taken = {key: _matching(key, state[key], own[key], source) for key in own if key in state}
     if not taken:
         raise ValueError(
             f"{source} matches nothing of this network: it holds {_some(tuple(state))}; "
@@ -70,22 +72,15 @@ def fit(network: nn.Module, state: State, *, source: str, unused: tuple[str, ...
     return loaded
 
 
-def _reshaped(key: str, value: Tensor, own: Tensor, source: str) -> Tensor:
+def _matching(key: str, value: Tensor, own: Tensor, source: str) -> Tensor:
+    """The entry with the shape of the network's own, unless shape or kind of number do not match."""
+    if value.is_floating_point() != own.is_floating_point() or value.is_complex():
+        raise ValueError(f"{key} of {source} must hold {_kind(own)}, got {_kind(value)}")
     if value.shape == (1, *own.shape):  # batch normalisation as the oldest converted files hold it
         value = value[0]
     if value.shape != own.shape:
         raise ValueError(f"{key} of {source} must have shape {tuple(own.shape)}, got {tuple(value.shape)}")
     return value
-
-
-def _read_safetensors(path: Path) -> State:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        return load_file(path)
-    except SafetensorError as error:
-        raise ValueError(f"{path} is no safetensors file: {_first_line(error)}") from error
 
 
 def _plain(content: object, path: Path) -> State:
@@ -99,6 +94,10 @@ def _plain(content: object, path: Path) -> State:
     if all(key.startswith("module.") for key in state):
         state = {key.removeprefix("module."): value for key, value in state.items()}
     return state
+
+
+def _kind(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _some(keys: tuple[str, ...]) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 from iaa.errors import unknown
 from iaa.method.correction import correct, global_variance
 from iaa.method.gaussians import ClassStats, estimate
-from iaa.retrieval.cosine import full_precision
+from iaa.retrieval.cosine import full_precision, unit
 from iaa.retrieval.input_checks import as_labels, as_vectors
 
 How = Literal["image", "mean", "gaussian"]
@@ -38,7 +38,7 @@ class Frame:
 
     def __call__(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
         """Vectors of unit length, seen in the frame and brought to unit length again."""
-        return F.normalize((F.normalize(z.float(), dim=1) - self.centre) @ self.turn, dim=1)
+        return F.normalize((unit(z) - self.centre) @ self.turn, dim=1)
 
 
 @dataclass(frozen=True)
@@ -121,12 +121,12 @@ class Identifier:
         step = max(1, BLOCK // max(len(self._member), len(self)))
         with full_precision(z.device):
             blocks = (self._scores(self._seen(block)) for block in z.split(step))
-            found = [scores.topk(min(top, len(self)), dim=1) for scores in blocks]
-        order = torch.cat([one.indices for one in found])
-        return Guess(self.labels[order], torch.cat([one.values for one in found]))
+            best = [scores.topk(min(top, len(self)), dim=1) for scores in blocks]
+        order = torch.cat([part.indices for part in best])
+        return Guess(self.labels[order], torch.cat([part.values for part in best]))
 
     def _seen(self, z: Tensor) -> Tensor:
-        return F.normalize(z.float(), dim=1) if self._frame is None else self._frame(z)
+        return unit(z) if self._frame is None else self._frame(z)
 
     def _scores(self, block: Tensor) -> Tensor:
         if self.how == "gaussian":
@@ -155,11 +155,11 @@ def frame(
     dim = z.shape[1]
     scatter, total, count = torch.zeros(dim, dim, dtype=torch.float64), torch.zeros(dim), 0
     for rows, member in ((z, labels), *(() if reference is None else (reference,))):
-        unit = F.normalize(rows.float(), dim=1)
-        mean = estimate(unit, member, num_classes=int(member.max()) + 1).mean
-        total, count = total + unit.sum(0), count + len(unit)
-        for part in torch.arange(len(unit)).split(8192):
-            off = (unit[part] - mean[member[part]]).double()
+        directions = unit(rows)
+        mean = estimate(directions, member, num_classes=int(member.max()) + 1).mean
+        total, count = total + directions.sum(0), count + len(rows)
+        for part in torch.arange(len(rows)).split(8192):
+            off = (directions[part] - mean[member[part]]).double()
             scatter += off.T @ off
     covariance = scatter / count  # Eq. 14
     level = float(covariance.diagonal().mean())
@@ -204,10 +204,10 @@ def class_gaussians(
     return Gaussians(mean, variance, centre, spread)
 
 
-def likelihood_ratio(query: Float[Tensor, "q d"], found: Gaussians) -> Float[Tensor, "q c"]:
+def likelihood_ratio(query: Float[Tensor, "q d"], gaussians: Gaussians) -> Float[Tensor, "q c"]:
     """Log-likelihood under every class less that under anything at all, divided by the dimensions."""
-    x = query - found.centre
-    precision, linear, constant = found.parts
+    x = query - gaussians.centre
+    precision, linear, constant = gaussians.parts
     inside = x.square() @ precision.T - 2 * x @ linear.T + constant
-    anything = (x.square() / found.spread + found.spread.log()).sum(1, keepdim=True)
+    anything = (x.square() / gaussians.spread + gaussians.spread.log()).sum(1, keepdim=True)
     return (anything - inside) / (2 * query.shape[1])

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
@@ -115,15 +116,15 @@ def points(
     sets = [z] if other is None else [z, other]
     centre, radius = None, 0.0
     if distance == "euclidean":
-        total = sum(block.sum(0) for one in sets for block in _blocks(one))
+        total = sum(block.sum(0) for side in sets for block in _blocks(side))
         centre = torch.as_tensor(total) / sum(map(len, sets))
-        radius = max(float((block - centre).norm(dim=1).max()) for one in sets for block in _blocks(one))
+        radius = max(float((block - centre).norm(dim=1).max()) for side in sets for block in _blocks(side))
     prepared = []
-    for one in sets:
-        scale = _scale(one, radius, distance)
+    for side in sets:
+        scale = _scale(side, radius, distance)
         used = scale[scale > 0]
         extreme = bool((used > 2.0**80).any()) or bool((used < 2.0**-80).any())
-        prepared.append(Points(one, scale, centre, extreme))
+        prepared.append(Points(side, scale, centre, extreme))
     return prepared[0], prepared[-1]
 
 
@@ -134,7 +135,17 @@ def _scale(z: Tensor, radius: float, distance: str) -> Tensor:
             z.device
         )
     norms = torch.cat([block.norm(dim=1) for block in _blocks(z)])
+    if not bool(((norms > 1e-150) & (norms < 1e150) | (norms == 0)).all()):
+        raise ValueError("z must have norms between 1e-150 and 1e150: their squares leave float64")
     return torch.where(norms > 0, 1 / norms, 0.0)  # a zero vector has similarity 0 to everything
+
+
+def unit(z: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+    """Rows of length 1 in float32, even where squares of ``z`` leave its range; zeros stay zeros."""
+    reach = z.abs().amax(1)
+    wide = bool((((reach > 0) & (reach < 1e-10)) | (reach > 1e15)).any())
+    rows = z.double() if wide else z.float()
+    return F.normalize(rows, dim=1, eps=1e-150 if wide else 1e-12).float()
 
 
 def _blocks(z: Tensor) -> Iterator[Tensor]:

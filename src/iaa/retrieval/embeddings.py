@@ -1,21 +1,7 @@
-"""The embeddings file: vectors, labels, names and where they came from, in one ``.safetensors``.
+"""Embeddings of a whole data set: vectors, labels, names and where they came from."""
 
-Layout, readable with ``safetensors.safe_open`` alone: ``z`` (N, D) and ``labels`` (N,) int64; ``split`` and
-``role`` (N,) uint8, positions in the header's JSON lists ``splits`` and ``roles``; every list of strings as
-UTF-8 bytes in one uint8 tensor and the (N + 1,) int64 positions between them: ``ids.bytes`` and ``ids.ends``,
-likewise ``class_names`` (with ``class_labels``, the labels they name). The header also holds ``format``, and
-``meta`` as JSON.
-"""
-
-import csv
-import json
-import os
-import tempfile
-import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +12,13 @@ from torch import Tensor
 from iaa.errors import unknown
 from iaa.retrieval.input_checks import as_labels, as_vectors
 
-FORMAT = "iaa-embeddings-1"
 SPLITS = ("train", "val", "test")
 ROLES = ("both", "query", "gallery")
 
 
 @dataclass(frozen=True)
 class Embeddings:
-    """Vectors of a whole data set and all that scoring, analysis, search and reports need to know of them."""
+    """Vectors of a data set with all that scoring, analysis, search and reports need to know about them."""
 
     z: Float[Tensor, "n d"]
     labels: Int64[Tensor, " n"]
@@ -46,6 +31,8 @@ class Embeddings:
     """``both`` (leave-one-out), ``query`` or ``gallery`` per row; all ``both`` if none are given."""
     meta: dict[str, Any] = field(default_factory=dict)
     """Identity of model and data, versions: anything JSON can hold."""
+    sequence: list[str] = field(default_factory=list)
+    """Where images come in sequences, the sequence of each row: hits in the query's own one are ignored."""
 
     def __post_init__(self) -> None:
         size = len(self.z)
@@ -60,6 +47,8 @@ class Embeddings:
             if len(given) != size:
                 raise ValueError(f"{name} must have {size} entries, one per vector, got {len(given)}")
             object.__setattr__(self, name, given)
+        if self.sequence and len(self.sequence) != size:
+            raise ValueError(f"sequence must have {size} entries, one per vector, got {len(self.sequence)}")
         for name, options in (("split", SPLITS), ("role", ROLES)):
             for wrong in set(getattr(self, name)) - set(options):
                 raise unknown(name, wrong, options)
@@ -72,7 +61,7 @@ class Embeddings:
         return (self.class_names or {}).get(label, str(label))
 
     def distinct_names(self) -> list[str]:
-        """The class of every row by name, with its number where classes share a name: they stay apart."""
+        """The class name of every row; classes that share a name get their number appended."""
         known = self.class_names or {}
         names = {label: known.get(label, str(label)) for label in self.labels.unique().tolist()}
         uses = Counter(names.values())
@@ -82,8 +71,12 @@ class Embeddings:
     def rows(self, keep: Tensor) -> "Embeddings":
         """Only these rows: a boolean mask or row numbers."""
         index = keep.nonzero()[:, 0] if keep.dtype == torch.bool else keep
-        ids, split, role = ([names[i] for i in index.tolist()] for names in (self.ids, self.split, self.role))
-        return Embeddings(self.z[index], self.labels[index], ids, self.class_names, split, role, self.meta)
+        picked = index.tolist()
+        columns: dict[str, Any] = {
+            name: [getattr(self, name)[row] for row in picked] if getattr(self, name) else []
+            for name in ("ids", "split", "role", "sequence")
+        }
+        return replace(self, z=self.z[index], labels=self.labels[index], **columns)
 
     def where(self, *, split: str | None = None, role: str | None = None) -> Tensor:
         """Mask of the rows of a split and of a role; rows of role ``both`` are queries and gallery alike."""
@@ -91,13 +84,13 @@ class Embeddings:
         if split is not None:
             if split not in SPLITS:
                 raise unknown("split", split, SPLITS)
-            keep &= torch.tensor([one == split for one in self.split])
+            keep &= torch.tensor([name == split for name in self.split])
         if role is not None:
-            keep &= torch.tensor([one in (role, "both") for one in self.role])
+            keep &= torch.tensor([name in (role, "both") for name in self.role])
         return keep
 
     def save(self, path: str | Path) -> None:
-        """Write ``.safetensors``, ``.npz``, ``.npy`` (+ ``.csv``) or ``.parquet``; whole or not at all."""
+        """Write ``.safetensors``, ``.npz``, ``.npy`` (+ ``.csv``) or ``.parquet`` atomically."""
         from iaa.retrieval.formats import WRITERS
 
         path = Path(path)
@@ -107,7 +100,7 @@ class Embeddings:
 
     @classmethod
     def load(cls, path: str | Path) -> "Embeddings":
-        """Read what ``save`` writes, or vectors of any origin in those formats."""
+        """Read what ``save`` writes, or vectors of any origin in those formats; errors name the file."""
         from iaa.retrieval.formats import READERS
 
         path = Path(path)
@@ -116,134 +109,12 @@ class Embeddings:
         if not path.is_file():
             raise FileNotFoundError(f"no embeddings file at {path}")
         try:
-            found = READERS[path.suffix](path)
-            as_vectors(found.z)
-        except (KeyError, IndexError, TypeError, AttributeError, csv.Error, zlib.error) as error:
+            data = READERS[path.suffix](path)
+            as_vectors(data.z)
+        except (KeyError, IndexError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
             raise ValueError(f"{path} is damaged: {reason}") from error
-        except ValueError as error:  # also bad JSON, and bytes that are no UTF-8
-            text = str(error)
-            raise ValueError(text if text.startswith(str(path)) else f"{path}: {text}") from error
-        return found
-
-
-def replace_file(path: Path, write: Callable[[Path], None]) -> None:
-    """Write beside the target, then rename over it: neither a reader nor a crash is left with half a file.
-
-    What the disk refuses is told of the target, not of the temporary file.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
-        os.close(handle)
-        try:
-            write(Path(name))
-            os.chmod(name, 0o644)
-            os.replace(name, path)
-        finally:
-            Path(name).unlink(missing_ok=True)
-    except FileExistsError as error:
-        raise OSError(f"cannot write {path}: {path.parent} is no folder") from error
-    except OSError as error:
-        raise OSError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def write_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, str]) -> None:
-    """One ``.safetensors``, whole or not at all; the same content gives the same bytes."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
-    def write(temporary: Path) -> None:
-        try:
-            save_file(tensors, temporary, header)
-        except SafetensorError as error:
-            raise OSError(str(error).removeprefix("Error while serializing: ")) from error
-        _sort_header(temporary)
-
-    replace_file(path, write)
-
-
-def _sort_header(path: Path) -> None:
-    """The library writes the header's entries in an order of chance: put them in that of the alphabet."""
-    with open(path, "r+b") as file:
-        size = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(size))
-        ordered = {"__metadata__": dict(sorted(header.pop("__metadata__", {}).items())), **header}
-        text = json.dumps(ordered, separators=(",", ":"), ensure_ascii=False).encode()
-        if len(text) <= size:  # always, unless the library changes how it writes: then order is no loss
-            file.seek(8)
-            file.write(text.ljust(size))
-
-
-def write_safetensors(data: Embeddings, path: Path) -> None:
-    """The project's own format, as described at the top."""
-    tensors = {"z": data.z.contiguous(), "labels": data.labels.contiguous()}
-    tensors["split"] = torch.tensor([SPLITS.index(one) for one in data.split], dtype=torch.uint8)
-    tensors["role"] = torch.tensor([ROLES.index(one) for one in data.role], dtype=torch.uint8)
-    tensors |= _pack("ids", data.ids)
-    if data.class_names is not None:
-        tensors["class_labels"] = torch.tensor(list(data.class_names), dtype=torch.int64)
-        tensors |= _pack("class_names", list(data.class_names.values()))
-    header = {
-        "format": FORMAT,
-        "splits": json.dumps(SPLITS),
-        "roles": json.dumps(ROLES),
-        "meta": json.dumps(data.meta),
-    }
-    write_tensors(path, tensors, header)
-
-
-def read_safetensors(path: Path) -> Embeddings:
-    """Memory-mapped: ``z`` is read from disk as it is used."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, "pt") as file:
-            header = file.metadata() or {}
-            if header.get("format") != FORMAT:
-                raise ValueError(f"{path} is no embeddings file: its header lacks format = {FORMAT!r}")
-            found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except SafetensorError as error:
-        raise ValueError(f"{path} is cut short or no safetensors file: {error}") from error
-    splits, roles = json.loads(header["splits"]), json.loads(header["roles"])
-    names = None
-    if "class_labels" in found:
-        words = _unpack("class_names", found)
-        names = dict(
-            zip(as_labels(found["class_labels"], len(words), "class_labels").tolist(), words, strict=True)
-        )
-    return Embeddings(
-        found["z"],
-        as_labels(found["labels"], len(found["z"])),
-        _unpack("ids", found),
-        names,
-        [splits[i] for i in found["split"].tolist()],
-        [roles[i] for i in found["role"].tolist()],
-        read_object(header["meta"], "meta"),
-    )
-
-
-def read_object(text: str | bytes, name: str) -> dict[str, Any]:
-    """JSON that must hold an object."""
-    found = json.loads(text)
-    if not isinstance(found, dict):
-        raise ValueError(f"{name} must be an object, got {found!r}")
-    return found
-
-
-def _pack(name: str, words: Sequence[str]) -> dict[str, Tensor]:
-    encoded = [word.encode() for word in words]
-    ends = torch.tensor([0, *map(len, encoded)], dtype=torch.int64).cumsum(0)
-    joined = (
-        torch.frombuffer(bytearray(b"".join(encoded)), dtype=torch.uint8)
-        if ends[-1]
-        else torch.empty(0).byte()
-    )
-    return {f"{name}.bytes": joined, f"{name}.ends": ends}
-
-
-def _unpack(name: str, tensors: dict[str, Tensor]) -> list[str]:
-    joined, ends = tensors[f"{name}.bytes"].numpy().tobytes(), tensors[f"{name}.ends"].tolist()
-    if ends[-1:] != [len(joined)]:
-        raise ValueError(f"{name}.ends must end at the {len(joined)} bytes there are, got {ends[-1:]}")
-    return [joined[start:end].decode() for start, end in pairwise(ends)]
+        except ValueError as error:  # also invalid JSON and invalid UTF-8
+            message = str(error)
+            raise ValueError(message if str(path) in message else f"{path}: {message}") from error
+        return data

@@ -10,7 +10,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from iaa.retrieval.embeddings import Embeddings
-from iaa.retrieval.knn import knn
+from iaa.retrieval.knn import Neighbors, knn, without
 from iaa.retrieval.metrics import PerQuery, score_queries
 from iaa.retrieval.significance import Difference, intervals, paired
 
@@ -26,7 +26,7 @@ class Evaluation:
     data: Embeddings
     query: Int64[Tensor, " q"]
     gallery: Int64[Tensor, " n"] | None
-    """Row numbers; None means leave-one-out among the queries."""
+    """Row numbers; None means leave-one-out among the queries. A row in both never answers itself."""
     result: PerQuery
     ks: tuple[int, ...]
     distance: str
@@ -44,6 +44,16 @@ class Evaluation:
     def values(self) -> dict[str, Tensor]:
         """Per-query percent of every metric, for the queries that count."""
         return {name: value[self.result.counted] for name, value in self.result.values(self.ks).items()}
+
+    def nearest(self, rows: Int64[Tensor, " r"], *, count: int) -> Neighbors:
+        """The ``count`` nearest gallery rows (fewer if there are no more) that may answer these rows."""
+        gallery = self.query if self.gallery is None else self.gallery
+        groups = _groups(self.data)
+        ignored = int(groups[gallery].bincount(minlength=int(groups.max()) + 1)[groups[rows]].max())
+        count = min(count, len(gallery) - ignored)
+        near = knn(self.data.z[rows], self.data.z[gallery], k=count + ignored, distance=self.distance)
+        near = Neighbors(gallery[near.index], near.value)
+        return without(near, groups[near.index] == groups[rows][:, None], count)
 
     def summary(self) -> dict[str, dict[str, Any]]:
         """Mean and 95 % bootstrap intervals, over queries and over classes, of every metric."""
@@ -67,15 +77,13 @@ def evaluate(
 ) -> Evaluation:
     """Score the rows of a split: leave-one-out, or by the roles in the file."""
     rows = _rows(data, split)
-    roles = {data.role[row] for row in rows.tolist()}
-    if roles == {"both"}:
+    roles = [data.role[row] for row in rows.tolist()]
+    if set(roles) == {"both"}:
         return _evaluate(data, rows, None, ks, distance, index, tick)
-    if roles != {"query", "gallery"}:
-        raise ValueError(
-            f"role must be 'both' in all rows, or 'query' and 'gallery', got {' and '.join(sorted(roles))}"
-        )
-    asks = torch.tensor([data.role[row] == "query" for row in rows.tolist()])
-    return _evaluate(data, rows[asks], rows[~asks], ks, distance, index, tick)
+    asks, answers = (torch.tensor([role in (own, "both") for role in roles]) for own in ("query", "gallery"))
+    if not bool(asks.any()) or not bool(answers.any()):
+        raise ValueError(f"there must be queries and a gallery, but every role is {roles[0]!r}")
+    return _evaluate(data, rows[asks], rows[answers], ks, distance, index, tick)
 
 
 def draw_galleries(
@@ -95,7 +103,7 @@ def draw_galleries(
     for draw in range(draws):
         shuffled = rows[torch.randperm(len(rows), generator=generator)]
         labels = data.labels[shuffled].tolist()
-        last = {label: place for place, label in enumerate(labels)}
+        last = {label: position for position, label in enumerate(labels)}
         chosen = torch.zeros(len(rows), dtype=torch.bool)
         chosen[list(last.values())] = True
         asks, answers = shuffled[~chosen].sort().values, shuffled[chosen].sort().values
@@ -103,9 +111,9 @@ def draw_galleries(
             raise ValueError(
                 "every class has a single image: the gallery takes them all and no query is left"
             )
-        found = _evaluate(data, asks, answers, ks, distance, None, _silent)
+        drawn = _evaluate(data, asks, answers, ks, distance, None, _silent)
         tick((draw + 1) / draws)
-        for name, value in found.values().items():
+        for name, value in drawn.values().items():
             means.setdefault(name, []).append(float(value.mean()))
     stacked = {name: torch.tensor(values, dtype=torch.float64) for name, values in means.items()}
     return {
@@ -117,19 +125,19 @@ def draw_galleries(
 def compare(before: Evaluation, after: Evaluation) -> dict[str, Difference]:
     """Is ``after`` better than ``before`` on the same queries? Every metric's paired difference."""
     both = before, after
-    ids = [[one.data.ids[row] for row in one.query.tolist()] for one in both]
+    ids = [[side.data.ids[row] for row in side.query.tolist()] for side in both]
     if set(ids[0]) != set(ids[1]):  # names may start from different folders
-        roots = [one.data.meta.get("root") or "" for one in both]
+        roots = [side.data.meta.get("root") or "" for side in both]
         ids = [
             [os.path.abspath(os.path.join(root, name)) for name in names]
             for root, names in zip(roots, ids, strict=True)
         ]
-    place = {name: position for position, name in enumerate(ids[0])}
-    if len(place) != len(ids[0]) or sorted(ids[0]) != sorted(ids[1]):
+    positions = {name: position for position, name in enumerate(ids[0])}
+    if len(positions) != len(ids[0]) or sorted(ids[0]) != sorted(ids[1]):
         missing = next(iter(set(ids[1]) ^ set(ids[0])), None)
         reason = f"only one of them has {missing!r}" if missing else "an id occurs twice"
         raise ValueError(f"the two files must hold the same queries, each id once: {reason}")
-    order = torch.tensor([place[name] for name in ids[1]])
+    order = torch.tensor([positions[name] for name in ids[1]])
     if not torch.equal(before.data.labels[before.query][order], after.data.labels[after.query]):
         raise ValueError("the two files give different labels to the same ids")
     if not torch.equal(before.result.positives[order], after.result.positives):
@@ -145,40 +153,46 @@ def compare(before: Evaluation, after: Evaluation) -> dict[str, Difference]:
     return dict(zip(new, paired(*stacked, after.classes), strict=True))
 
 
-def worst_classes(found: Evaluation, count: int = 10) -> list[dict[str, Any]]:
-    """The classes of lowest MAP@R, each with a query of it and what was taken for its nearest neighbour."""
-    names = found.data.class_names or {}
-    values = found.values()
-    labels, member = found.classes.unique(return_inverse=True)
+def worst_classes(evaluation: Evaluation, count: int = 10) -> list[dict[str, Any]]:
+    """The classes of lowest MAP@R, each with its worst query and that query's nearest neighbour."""
+    data, names = evaluation.data, evaluation.data.class_names or {}
+    values = evaluation.values()
+    labels, member = evaluation.classes.unique(return_inverse=True)
     sizes = member.bincount().double()
-    mean = {n: torch.zeros(len(labels)).double().index_add(0, member, v) / sizes for n, v in values.items()}
-    worst = mean["MAP@R"].argsort(stable=True)[:count].tolist()
-    asked = found.query[found.result.counted]
-    examples = [
-        int(asked[(member == one).nonzero()[:, 0][values["MAP@R"][member == one].argmin()]]) for one in worst
-    ]
-    nearest = _nearest(found, torch.tensor(examples))
+    means = {n: torch.zeros(len(labels)).double().index_add(0, member, v) / sizes for n, v in values.items()}
+    worst = means["MAP@R"].argsort(stable=True)[:count].tolist()
+    queries = evaluation.query[evaluation.result.counted]
+    examples = []
+    for number in worst:
+        own = (member == number).nonzero()[:, 0]
+        examples.append(int(queries[own[values["MAP@R"][own].argmin()]]))
+    nearest = evaluation.nearest(torch.tensor(examples), count=1).index[:, 0].tolist()
+
+    def name(label: Tensor) -> str:
+        return names.get(int(label), str(int(label)))
+
     return [
         {
-            "label": int(labels[one]),
-            "class": names.get(int(labels[one]), str(int(labels[one]))),
-            "queries": int(sizes[one]),
-            **{name: float(value[one]) for name, value in mean.items()},
-            "example": found.data.ids[row],
-            "nearest": found.data.ids[near],
-            "nearest_class": names.get(int(found.data.labels[near]), str(int(found.data.labels[near]))),
+            "label": int(labels[number]),
+            "class": name(labels[number]),
+            "queries": int(sizes[number]),
+            **{metric: float(mean[number]) for metric, mean in means.items()},
+            "example": data.ids[example],
+            "nearest": data.ids[near],
+            "nearest_class": name(data.labels[near]),
         }
-        for one, row, near in zip(worst, examples, nearest, strict=True)
+        for number, example, near in zip(worst, examples, nearest, strict=True)
     ]
 
 
-def _nearest(found: Evaluation, rows: Tensor) -> list[int]:
-    gallery = found.query if found.gallery is None else found.gallery
-    near = gallery[
-        knn(found.data.z[rows], found.data.z[gallery], k=min(2, len(gallery)), distance=found.distance).index
-    ]
-    own = near[:, 0] == rows if found.gallery is None else torch.zeros(len(rows), dtype=torch.bool)
-    return torch.where(own, near[:, -1], near[:, 0]).tolist()
+def _groups(data: Embeddings) -> Tensor:
+    """A number per row; rows of one number do not answer each other."""
+    if not data.sequence:
+        return torch.arange(len(data))
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(data.sequence))}
+    groups = torch.tensor([numbers[name] for name in data.sequence])
+    alone = torch.tensor([not name for name in data.sequence])  # no sequence: only the image itself
+    return torch.where(alone, torch.arange(len(data)) + len(numbers), groups)
 
 
 def _rows(data: Embeddings, split: str | None) -> Tensor:
@@ -198,12 +212,17 @@ def _evaluate(
     index: str | None,
     tick: Callable[[float], None],
 ) -> Evaluation:
-    whole = len(query) == len(data)  # then the memory-mapped file itself, without a copy
+    whole = len(query) == len(data)  # then without a copy
     target = None if gallery is None else (data.z[gallery], data.labels[gallery])
+    groups = None
+    if data.sequence or (gallery is not None and bool(torch.isin(query, gallery).any())):
+        numbers = _groups(data)
+        groups = numbers[query], numbers[query if gallery is None else gallery]
     result = score_queries(
         data.z if whole else data.z[query],
         data.labels[query],
         gallery=target,
+        groups=groups,
         depth=max(ks, default=0),
         distance=distance,
         index=index,

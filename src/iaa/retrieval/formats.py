@@ -1,80 +1,132 @@
-"""Embeddings in other people's formats: ``.npz``, ``.npy`` with a ``.csv``, Parquet. Never pickle."""
+"""Embeddings on disk: the project's ``.safetensors``, and ``.npz``, ``.npy`` with a ``.csv``, Parquet.
+
+Layout of the ``.safetensors``, readable with ``safetensors.safe_open`` alone: ``z`` (N, D) and ``labels``
+(N,) int64; ``split`` and ``role`` (N,) uint8, positions in the header's JSON lists ``splits`` and ``roles``;
+every list of strings as UTF-8 bytes in one uint8 tensor and the (N + 1,) int64 positions between them:
+``ids.bytes`` and ``ids.ends``, likewise ``sequence`` (if there are any) and ``class_names`` (with
+``class_labels``, the labels they name). The header also holds ``format``, ``meta`` as JSON and a checksum.
+Nothing is ever unpickled.
+"""
 
 import csv
 import json
-import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from iaa.errors import need
-from iaa.retrieval.embeddings import (
-    Embeddings,
-    read_object,
-    read_safetensors,
-    replace_file,
-    write_safetensors,
-)
+from iaa.files import parse_json, read_tensors, replacing, write_tensors
+from iaa.retrieval.array_files import read_npy_file, read_npz_file
+from iaa.retrieval.embeddings import ROLES, SPLITS, Embeddings
+from iaa.retrieval.input_checks import as_labels, as_vectors
+from iaa.table_files import read_csv
+from iaa.table_files import read_parquet as read_parquet_columns
+
+FORMAT = "iaa-embeddings-1"
+_LISTS = ("ids", "split", "role", "sequence")
+_NOTES = ("class_names", "meta")
+
+
+def write_safetensors(data: Embeddings, path: Path) -> None:
+    """The project's own format, as described at the top."""
+    tensors = {"z": data.z, "labels": data.labels}
+    tensors["split"] = torch.tensor([SPLITS.index(name) for name in data.split], dtype=torch.uint8)
+    tensors["role"] = torch.tensor([ROLES.index(name) for name in data.role], dtype=torch.uint8)
+    tensors |= pack_strings("ids", data.ids)
+    if data.sequence:
+        tensors |= pack_strings("sequence", data.sequence)
+    if data.class_names is not None:
+        tensors["class_labels"] = torch.tensor(list(data.class_names), dtype=torch.int64)
+        tensors |= pack_strings("class_names", list(data.class_names.values()))
+    header = {
+        "format": FORMAT,
+        "splits": json.dumps(SPLITS),
+        "roles": json.dumps(ROLES),
+        "meta": json.dumps(data.meta),
+    }
+    write_tensors(path, tensors, header)
+
+
+def read_safetensors(path: Path) -> Embeddings:
+    """In private memory, with the checksum verified: what happens to the file afterwards has no effect."""
+    tensors, header = read_tensors(path)
+    if header.get("format") != FORMAT:
+        raise ValueError(f"{path} is not an embeddings file: its header lacks format = {FORMAT!r}")
+    class_names = None
+    if "class_labels" in tensors:
+        names = unpack_strings("class_names", tensors)
+        numbers = as_labels(tensors["class_labels"], len(names), "class_labels")
+        class_names = dict(zip(numbers.tolist(), names, strict=True))
+    z = as_vectors(tensors["z"])
+    return Embeddings(
+        z,
+        as_labels(tensors["labels"], len(z)),
+        unpack_strings("ids", tensors),
+        class_names,
+        _named("split", tensors, header["splits"]),
+        _named("role", tensors, header["roles"]),
+        parse_json(header["meta"], "meta"),
+        unpack_strings("sequence", tensors) if "sequence.ends" in tensors else [],
+    )
 
 
 def write_npz(data: Embeddings, path: Path) -> None:
     """Arrays ``z``, ``labels``, ``ids``, ``split``, ``role``, ``class_names`` and ``meta`` (both as JSON)."""
+    class_names = {str(label): name for label, name in (data.class_names or {}).items()}
     columns: dict[str, Any] = {
         "z": data.z.float().numpy(),
         "labels": data.labels.numpy(),
         "ids": np.array(data.ids, dtype=str),
         "split": np.array(data.split),
         "role": np.array(data.role),
-        "class_names": np.array(json.dumps(_names(data))),
+        "class_names": np.array(json.dumps(class_names)),
         "meta": np.array(json.dumps(data.meta)),
     }
-    replace_file(path, lambda temporary: np.savez(temporary, **columns))
+    if data.sequence:
+        columns["sequence"] = np.array(data.sequence, dtype=str)
+    with replacing(path) as temporary:
+        np.savez(temporary, **columns)
 
 
 def read_npz(path: Path) -> Embeddings:
     """``z`` and ``labels`` are needed; the rest is optional."""
-    try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            found = {name: file[name] for name in file.files}
-    except (zipfile.BadZipFile, EOFError, OSError, AttributeError, ValueError) as error:
-        raise ValueError(f"{path} is cut short, holds pickled objects, or is no npz file: {error}") from error
-    strings = {name: found[name].astype(str).tolist() for name in ("ids", "split", "role") if name in found}
-    notes = {name: read_object(str(found[name]), name) for name in ("class_names", "meta") if name in found}
-    return _assemble(path, found.get("z"), found.get("labels"), strings, **notes)
+    arrays = read_npz_file(path, ("z", "labels", *_LISTS, *_NOTES))
+    lists: dict[str, list[str]] = {
+        name: arrays[name].astype(str).tolist() for name in _LISTS if name in arrays
+    }
+    notes = {name: parse_json(str(arrays[name]), name) for name in _NOTES if name in arrays}
+    return _assemble(path, arrays.get("z"), arrays.get("labels"), lists, **notes)
 
 
 def write_npy(data: Embeddings, path: Path) -> None:
     """Vectors in ``x.npy``, and ``x.csv`` with a line per row: id, label, class, split, role."""
     names = data.class_names or {}
-
-    def table(temporary: Path) -> None:
-        with temporary.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(["id", "label", "class", "split", "role"])
-            for row in zip(data.ids, data.labels.tolist(), data.split, data.role, strict=True):
-                writer.writerow([row[0], row[1], names.get(row[1], ""), *row[2:]])
-
-    replace_file(path, lambda temporary: np.save(temporary, data.z.float().numpy()))
-    replace_file(path.with_suffix(".csv"), table)
+    with replacing(path) as temporary:
+        np.save(temporary, data.z.float().numpy())
+    columns = {"split": data.split, "role": data.role} | (
+        {"sequence": data.sequence} if data.sequence else {}
+    )
+    rows = zip(data.ids, data.labels.tolist(), *columns.values(), strict=True)
+    with (
+        replacing(path.with_suffix(".csv")) as temporary,
+        temporary.open("w", newline="", encoding="utf-8") as file,
+    ):
+        writer = csv.writer(file)
+        writer.writerow(["id", "label", "class", *columns])
+        writer.writerows((name, label, names.get(label, ""), *rest) for name, label, *rest in rows)
 
 
 def read_npy(path: Path) -> Embeddings:
-    """Vectors stay memory-mapped; the csv needs a column ``label`` (numbers, or names that get numbered)."""
+    """The csv next to it needs a column ``label`` (numbers, or names that get numbered)."""
     table = path.with_suffix(".csv")
     if not table.is_file():
         raise FileNotFoundError(f"{path.name} needs its labels in {table}, a csv with a column 'label'")
-    try:
-        # copy-on-write: torch wants memory it could write to, the file stays as it is
-        z = np.load(path, mmap_mode="c", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise ValueError(f"{path} is cut short, holds pickled objects, or is no npy file: {error}") from error
-    with table.open(newline="", encoding="utf-8") as file:
-        lines = list(csv.DictReader(file))
-    columns = {name: [line[name] or "" for line in lines] for name in (lines[0] if lines else {}) if name}
-    return _from_columns(table, z, columns)
+    return _from_columns(table, read_npy_file(path), read_csv(table))
 
 
 def write_parquet(data: Embeddings, path: Path) -> None:
@@ -89,64 +141,65 @@ def write_parquet(data: Embeddings, path: Path) -> None:
         {
             "id": data.ids,
             "label": data.labels.numpy(),
-            "class": [names.get(one, "") for one in data.labels.tolist()],
+            "class": [names.get(label, "") for label in data.labels.tolist()],
             "split": data.split,
             "role": data.role,
             "embedding": pa.FixedSizeListArray.from_arrays(flat, data.z.shape[1]),
         }
     )
+    if data.sequence:
+        table = table.append_column("sequence", pa.array(data.sequence))
     table = table.replace_schema_metadata({"meta": json.dumps(data.meta)})
-    replace_file(path, lambda temporary: pq.write_table(table, temporary))
+    with replacing(path) as temporary:
+        pq.write_table(table, temporary, write_page_checksum=True)
 
 
 def read_parquet(path: Path) -> Embeddings:
     """``embedding`` (lists of equal length) and ``label`` are needed; the rest is optional."""
-    need("pyarrow", extra="tables")
+    table, columns = read_parquet_columns(path, skip=("embedding",))
     import pyarrow as pa
     import pyarrow.compute as pc
-    import pyarrow.parquet as pq
 
-    try:
-        table = pq.read_table(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise ValueError(f"{path} is cut short or no Parquet file: {error}") from error
-    columns = {name: table[name].to_pylist() for name in table.column_names if name != "embedding"}
     if "embedding" not in table.column_names:
         raise ValueError(f"{path} lacks the column 'embedding', it has {', '.join(table.column_names)}")
     lists = table["embedding"].combine_chunks()
-    z = lists.flatten().to_numpy(zero_copy_only=False)
+    if not isinstance(lists, pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray):
+        raise ValueError(f"{path}: 'embedding' must hold lists of numbers, got {lists.type}")
     lengths = pc.unique(pc.list_value_length(lists))
     if len(lengths) != 1 or lists.null_count:
         raise ValueError(f"{path}: the lists in 'embedding' must have one length in every row")
-    meta = (table.schema.metadata or {}).get(b"meta", b"{}")
-    return _from_columns(path, np.array(z).reshape(len(table), -1), columns, read_object(meta, "meta"))
+    z = np.array(lists.flatten().to_numpy(zero_copy_only=False))
+    meta = parse_json((table.schema.metadata or {}).get(b"meta", b"{}"), "meta")
+    return _from_columns(path, z.reshape(len(table), -1), columns, meta)
 
 
 def _from_columns(
-    path: Path, z: Any, columns: dict[str, list[Any]], meta: dict[str, Any] | None = None
+    path: Path, z: Any, columns: dict[str, Any], meta: dict[str, Any] | None = None
 ) -> Embeddings:
     if "label" not in columns:
         raise ValueError(f"{path} lacks the column 'label', it has {', '.join(columns) or 'none'}")
-    words = [str(word) for word in columns["label"]]
+    given = [str(label) for label in columns["label"]]
+    class_names: dict[int, str] | None = None
     try:
-        labels, names = [int(word) for word in words], None
-    except ValueError:  # names: number them in alphabetical order
-        ordered = {word: number for number, word in enumerate(sorted(set(words)))}
-        labels, names = [ordered[word] for word in words], {number: word for word, number in ordered.items()}
+        labels = np.array([int(label) for label in given], dtype=np.int64)
+    except (ValueError, OverflowError):  # names, or numbers beyond int64: number them in alphabetical order
+        class_names = dict(enumerate(sorted(set(given))))
+        numbers = {name: number for number, name in class_names.items()}
+        labels = np.array([numbers[name] for name in given], dtype=np.int64)
     if any(columns.get("class", [])):
-        named = zip(labels, columns["class"], strict=True)
-        names = (names or {}) | {label: str(word) for label, word in named if word}
-    strings = {"ids": columns.get("id", columns.get("path", []))}
-    strings |= {name: columns[name] for name in ("split", "role") if any(columns.get(name, []))}
-    strings = {name: [str(word) for word in column] for name, column in strings.items()}
-    return _assemble(path, z, np.array(labels, dtype=np.int64), strings, class_names=names, meta=meta)
+        named = zip(labels.tolist(), columns["class"], strict=True)
+        class_names = (class_names or {}) | {label: str(name) for label, name in named if name}
+    lists = {"ids": columns.get("id", columns.get("path", []))}
+    lists |= {name: columns[name] for name in _LISTS[1:] if any(columns.get(name, []))}
+    lists = {name: [str(value) for value in column] for name, column in lists.items()}
+    return _assemble(path, z, labels, lists, class_names=class_names, meta=meta)
 
 
 def _assemble(
     path: Path,
     z: Any,
     labels: Any,
-    strings: dict[str, list[str]],
+    lists: dict[str, list[str]],
     *,
     class_names: Any = None,
     meta: Any = None,
@@ -155,18 +208,46 @@ def _assemble(
         raise ValueError(
             f"{path} lacks the array {'z' if z is None else 'labels'!r}: both 'z' and 'labels' are needed"
         )
-    names = {int(number): name for number, name in class_names.items()} if class_names else None
     if z.ndim != 2 or z.dtype.kind != "f" or labels.shape != z.shape[:1] or labels.dtype.kind not in "iu":
         raise ValueError(
             f"{path}: z must be floating (N, D) and labels integer (N,), "
             f"got {z.dtype} {z.shape} and {labels.dtype} {labels.shape}"
         )
-    vectors, numbers = torch.from_numpy(z), torch.from_numpy(labels.astype(np.int64))
-    return Embeddings(vectors, numbers, class_names=names, meta=meta or {}, **strings)
+    if labels.dtype.kind == "u" and labels.size and int(labels.max()) >= 2**63:
+        raise ValueError(f"{path}: labels must fit into int64, got {int(labels.max())}")
+    names = {int(label): str(name) for label, name in class_names.items()} if class_names else None
+    native = z.astype(z.dtype.newbyteorder("="), copy=False)  # torch has no other byte order
+    vectors, numbers = torch.from_numpy(native), torch.from_numpy(labels.astype(np.int64))
+    return Embeddings(vectors, numbers, class_names=names, meta=meta or {}, **lists)
 
 
-def _names(data: Embeddings) -> dict[str, str]:
-    return {str(number): name for number, name in (data.class_names or {}).items()}
+def _named(name: str, tensors: dict[str, Tensor], header: str) -> list[str]:
+    """The strings that the numbers of a column stand for."""
+    options, numbers = json.loads(header), tensors[name]
+    if not isinstance(options, list) or not all(isinstance(option, str) for option in options):
+        raise TypeError(f"the header's names of {name} must be a list of strings")
+    if numbers.dtype != torch.uint8 or numbers.ndim != 1:
+        raise TypeError(f"{name} must be uint8 numbers in one dimension, got {numbers.dtype}")
+    return [options[number] for number in numbers.tolist()]
+
+
+def pack_strings(name: str, strings: Sequence[str]) -> dict[str, Tensor]:
+    """A list of strings as two tensors, as described at the top."""
+    encoded = [text.encode() for text in strings]
+    ends = torch.tensor([0, *map(len, encoded)], dtype=torch.int64).cumsum(0)
+    joined = bytearray(b"".join(encoded))
+    flat = torch.frombuffer(joined, dtype=torch.uint8) if joined else torch.empty(0).byte()
+    return {f"{name}.bytes": flat, f"{name}.ends": ends}
+
+
+def unpack_strings(name: str, tensors: dict[str, Tensor]) -> list[str]:
+    """The inverse of ``pack_strings``."""
+    joined, ends = tensors[f"{name}.bytes"].numpy().tobytes(), tensors[f"{name}.ends"]
+    if ends.dtype != torch.int64 or ends.ndim != 1:
+        raise TypeError(f"{name}.ends must be int64 numbers in one dimension, got {ends.dtype}")
+    if ends[-1:].tolist() != [len(joined)] or int(ends[0]) != 0 or bool((ends.diff() < 0).any()):
+        raise ValueError(f"{name}.ends must rise from 0 to the {len(joined)} bytes there are")
+    return [joined[start:end].decode() for start, end in pairwise(ends.tolist())]
 
 
 WRITERS: dict[str, Callable[[Embeddings, Path], None]] = {

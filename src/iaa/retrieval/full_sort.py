@@ -1,24 +1,32 @@
 """Whole rows of similarities, sorted exactly: for what the quick ways cannot tell, and for huge classes."""
 
 import torch
-from jaxtyping import Int64
+from jaxtyping import Bool, Int64
 from torch import Tensor
 
 from iaa.retrieval.cosine import Points
 
+IGNORED = torch.iinfo(torch.int64).min
 _BLOCK = 4096
 
 
 def full_rows(
-    query: Points, gallery: Points, rows: Int64[Tensor, " b"]
+    query: Points,
+    gallery: Points,
+    rows: Int64[Tensor, " b"],
+    ignored: Bool[Tensor, "b n"] | None = None,
 ) -> tuple[Int64[Tensor, "b n"], Int64[Tensor, "b n"]]:
-    """Key and gallery index of everything, nearest first, ties by the lower index; never self."""
+    """Key and gallery index of everything, nearest first, ties by the lower index.
+
+    What is ``ignored``, and in leave-one-out the query itself, comes last with the key ``IGNORED``.
+    """
     key = torch.cat([query.keys(rows, gallery, part) for part in _parts(gallery)], 1)
     if query is gallery:
-        key[torch.arange(len(rows), device=key.device), rows] = torch.iinfo(torch.int64).min
+        key[torch.arange(len(rows), device=key.device), rows] = IGNORED
+    if ignored is not None:
+        key[ignored] = IGNORED
     key, order = key.sort(dim=1, descending=True, stable=True)
-    last = -1 if query is gallery else None
-    return key[:, :last], order[:, :last]
+    return key, order
 
 
 def parts_of(rows: Int64[Tensor, " q"], gallery: Points, budget: int) -> list[Tensor]:

@@ -10,7 +10,7 @@ _ROWS = 8192
 
 def as_vectors(z: object, name: str = "z") -> Tensor:
     """A finite (N, D) floating tensor, on the device it came on."""
-    vectors = torch.as_tensor(z)
+    vectors = _tensor(z, name, "numbers of shape (N, D)")
     if vectors.ndim != 2 or not vectors.is_floating_point():
         kind = str(vectors.dtype).removeprefix("torch.")
         raise ValueError(
@@ -28,7 +28,7 @@ def as_vectors(z: object, name: str = "z") -> Tensor:
 
 def as_labels(labels: object, size: int, name: str = "labels") -> Tensor:
     """(N,) class numbers as int64, whatever integer type they came in."""
-    numbers = torch.as_tensor(labels)
+    numbers = _tensor(labels, name, "integers of shape (N,)")
     if numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool:
         raise ValueError(f"{name} must be integers, got {str(numbers.dtype).removeprefix('torch.')}")
     if numbers.shape != (size,):
@@ -49,6 +49,13 @@ def check_sets(z: Tensor, labels: Tensor, gallery: tuple[Tensor, Tensor] | None,
         raise ValueError(
             f"labels must hold two classes or more, got only class {int(labels[0])}: all neighbours are right"
         )
+
+
+def _tensor(given: object, name: str, expected: str) -> Tensor:
+    try:
+        return torch.as_tensor(given)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise ValueError(f"{name} must be {expected}, got a {type(given).__name__}") from error
 
 
 def _shape(tensor: Tensor) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from iaa.retrieval.cosine import GRID, Points, full_precision, points
@@ -24,6 +24,13 @@ class Neighbors:
     index: Int64[Tensor, "q k"]
     value: Float[Tensor, "q k"]
     """Cosine similarity (falling) or Euclidean distance (rising); to float32 accuracy, in exact order."""
+
+
+def without(near: Neighbors, ignored: Bool[Tensor, "q k"], count: int) -> Neighbors:
+    """The first ``count`` that are not ignored, in their order; index -1 where there are fewer."""
+    last = ignored.int().argsort(dim=1, stable=True)[:, :count]
+    index = near.index.where(~ignored, -1)
+    return Neighbors(index.gather(1, last), near.value.gather(1, last))
 
 
 def knn(

@@ -8,11 +8,12 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
-from iaa.retrieval.cosine import Points, full_precision, points
+from iaa.retrieval.cosine import full_precision, points
 from iaa.retrieval.counting import Counter
-from iaa.retrieval.full_sort import full_rows, parts_of
+from iaa.retrieval.full_sort import IGNORED, full_rows, parts_of
 from iaa.retrieval.input_checks import as_labels, as_vectors, check_sets
-from iaa.retrieval.positives import Positives, same_label
+from iaa.retrieval.knn import without
+from iaa.retrieval.positives import Items, Positives, count_positives, same_label
 
 BUDGET = 256 * 2**20
 """Bytes that scoring may use besides the embeddings themselves."""
@@ -83,6 +84,7 @@ def score_queries(
     labels: Tensor,
     *,
     gallery: tuple[Tensor, Tensor] | None = None,
+    groups: tuple[Tensor, Tensor] | None = None,
     depth: int = 1,
     distance: str = "cosine",
     index: str | None = None,
@@ -91,8 +93,9 @@ def score_queries(
 ) -> PerQuery:
     """Metrics of every query against the gallery, or against all others (leave-one-out) when there is none.
 
-    ``depth`` is the largest K of R@K wanted. Exact for any number of classes; classes too large for counting
-    (or for ``budget``) have their rows sorted whole, which is slower and needs no more memory.
+    ``groups`` numbers the queries and the gallery items: items of a query's own group are ignored (the image
+    itself, frames of one sequence). ``depth`` is the largest K of R@K wanted. Exact for any number of
+    classes; where they are too large for counting (or for ``budget``) whole rows are sorted, which is slower.
     """
     z = as_vectors(z)
     labels = as_labels(labels, len(z)).to(z.device)
@@ -100,8 +103,17 @@ def score_queries(
         target = as_vectors(gallery[0], "gallery").to(z.device)
         gallery = target, as_labels(gallery[1], len(target), "gallery labels").to(z.device)
     check_sets(z, labels, gallery, [depth])
-    target_labels = labels if gallery is None else gallery[1]
-    count = same_label(labels, target_labels)[2] - (1 if gallery is None else 0)
+    target, target_labels = (z, labels) if gallery is None else gallery
+    numbers: tuple[Tensor | None, Tensor | None] = (None, None)
+    if groups is not None:
+        numbers = (
+            as_labels(groups[0], len(z), "groups").to(z.device),
+            as_labels(groups[1], len(target), "groups of the gallery").to(z.device),
+        )
+    ready = points(z, distance=distance, other=None if gallery is None else target)
+    query = Items(ready[0], labels, numbers[0])
+    others = query if gallery is None else Items(ready[1], target_labels, numbers[1])
+    count = count_positives(query, others)
     if not bool((count > 0).any()):
         raise ValueError(
             "no query has a positive: every label occurs once, or the gallery shares none with the queries"
@@ -109,39 +121,39 @@ def score_queries(
     nothing = torch.zeros(len(z), dtype=torch.float64, device=z.device)
     result = PerQuery(count, torch.full_like(count, depth + 1), nothing, nothing.clone(), depth)
     if index is not None:
-        return replace(result, index_recall=_by_index(result, z, labels, gallery, index, distance))
-    query, others = points(z, distance=distance, other=None if gallery is None else gallery[0])
+        return replace(result, index_recall=_by_index(result, query, others, index, distance))
     with full_precision(z.device):
         countable = _countable(count, len(others), budget)
         hard = (count > 0) & ~countable
         if bool(countable.any()):
-            hard |= _by_counting(result, query, others, labels, target_labels, countable, tick)
-        _by_sorting(result, query, others, labels, target_labels, hard.nonzero()[:, 0], budget, tick)
+            hard |= _by_counting(result, query, others, countable, tick)
+        _by_sorting(result, query, others, hard.nonzero()[:, 0], budget, tick)
     return result
 
 
-def _by_index(
-    result: PerQuery,
-    z: Tensor,
-    labels: Tensor,
-    gallery: tuple[Tensor, Tensor] | None,
-    kind: str,
-    distance: str,
-) -> float | None:
+def _by_index(result: PerQuery, query: Items, gallery: Items, kind: str, distance: str) -> float | None:
     """Fill in from the lists of a faiss index, as long as the largest K and R; returns its recall."""
     from iaa.retrieval.index import build, measured_recall, search
 
-    target, target_labels = (z, labels) if gallery is None else gallery
+    target = gallery.points.raw
     built = build(target, kind=kind, distance=distance)
-    most = len(target) - (gallery is None)
-    k = min(most, max(result.depth, int(result.positives.max())))
+    k = min(len(target), max(result.depth, int(result.positives.max())))
+    wider = min(len(target), k + _most_ignored(query, gallery))
     for rows in result.counted.nonzero()[:, 0].split(8192):
-        own = rows if gallery is None else None
-        found = search(built, z[rows], k=k, distance=distance, exclude=own).index.to(z.device)
-        _fill(result, rows, (target_labels[found] == labels[rows][:, None]) & (found >= 0))
+        near = search(built, query.points.raw[rows], k=wider, distance=distance)
+        ignored = query.ignores(rows[:, None], gallery, near.index.to(rows.device))
+        index = without(near, ignored.to(near.index.device), k).index.to(rows.device)
+        _fill(result, rows, (gallery.labels[index] == query.labels[rows][:, None]) & (index >= 0))
     if kind == "flat":
         return None
     return measured_recall(built, target, k=min(10, len(target) - 1), distance=distance, sample=200)
+
+
+def _most_ignored(query: Items, gallery: Items) -> int:
+    """The most gallery items that any query ignores."""
+    if query.groups is None or gallery.groups is None:
+        return int(query is gallery)
+    return int(same_label(query.groups, gallery.groups)[2].max())
 
 
 def _countable(count: Tensor, gallery_size: int, budget: int) -> Tensor:
@@ -153,25 +165,17 @@ def _countable(count: Tensor, gallery_size: int, budget: int) -> Tensor:
 
 
 def _by_counting(
-    result: PerQuery,
-    query: Points,
-    gallery: Points,
-    labels: Tensor,
-    gallery_labels: Tensor,
-    countable: Tensor,
-    tick: Callable[[float], None],
+    result: PerQuery, query: Items, gallery: Items, countable: Tensor, tick: Callable[[float], None]
 ) -> Tensor:
-    """Fill in the countable queries, less those found hard (returned)."""
+    """Fill in the countable queries, except those that turn out hard (returned)."""
     seed = torch.Generator().manual_seed(0)
-    columns = torch.randperm(len(gallery), generator=seed).to(gallery.device)
-    rows = columns if query is gallery else torch.arange(len(query), device=query.device)
-    found = Positives.find(query, gallery, rows, labels[rows], gallery_labels, countable[rows])
-    counter = Counter(
-        found, query, gallery, rows, columns, labels[rows], gallery_labels[columns], depth=result.depth
-    )
+    columns = torch.randperm(len(gallery), generator=seed).to(countable.device)
+    rows = columns if query is gallery else torch.arange(len(query), device=countable.device)
+    positives = Positives.find(query, gallery, rows, countable[rows])
+    counter = Counter(positives, query, gallery, rows, columns, depth=result.depth)
     counter.run(tick)
-    owner = torch.repeat_interleave(found.start.diff())
-    rank, place = found.ranks()
+    owner = torch.repeat_interleave(positives.start.diff())
+    rank, place = positives.ranks()
     inside = rank <= result.positives[rows][owner]
     share = inside / result.positives[rows][owner].double()
     queries = rows[owner]
@@ -183,19 +187,18 @@ def _by_counting(
 
 def _by_sorting(
     result: PerQuery,
-    query: Points,
-    gallery: Points,
-    labels: Tensor,
-    gallery_labels: Tensor,
+    query: Items,
+    gallery: Items,
     rows: Tensor,
     budget: int,
     tick: Callable[[float], None],
 ) -> None:
     """Fill in these queries from their whole sorted rows."""
-    for part in parts_of(rows, gallery, budget):
-        _, order = full_rows(query, gallery, part)
-        hit = gallery_labels[order] == labels[part][:, None]
-        _fill(result, part, hit)
+    every = torch.arange(len(gallery), device=rows.device)
+    for part in parts_of(rows, gallery.points, budget):
+        ignored = query.ignores(part[:, None], gallery, every[None])
+        key, order = full_rows(query.points, gallery.points, part, ignored)
+        _fill(result, part, (gallery.labels[order] == query.labels[part][:, None]) & (key != IGNORED))
         tick(float((rows <= part[-1]).double().mean()))
 
 
@@ -203,9 +206,9 @@ def _fill(result: PerQuery, rows: Tensor, hit: Bool[Tensor, "b k"]) -> None:
     """Metrics from whether each neighbour, nearest first, is a positive."""
     total = result.positives[rows]
     rank = torch.arange(1, hit.shape[1] + 1, device=hit.device)
-    found = hit.cumsum(1)
+    hits = hit.cumsum(1)
     inside = hit & (rank <= total[:, None])
     result.r_precision[rows] = inside.sum(1) / total.double()
-    result.map_at_r[rows] = torch.where(inside, found / rank.double(), 0.0).sum(1) / total
+    result.map_at_r[rows] = torch.where(inside, hits / rank.double(), 0.0).sum(1) / total
     first = torch.where(hit.any(1), hit.int().argmax(1) + 1, result.depth + 1)
     result.first[rows] = first.clamp(max=result.depth + 1)

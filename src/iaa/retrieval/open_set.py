@@ -54,10 +54,10 @@ def calibrate(
     outside: list[Tensor] = []
     for _ in range(draws):
         order = torch.randperm(len(names), generator=generator)
-        mine, other = (torch.isin(member, part) for part in (order[:several], order[-quarter:]))
-        lends = ~mine & ~other
-        taken = draw_shots(member, shots, generator) & mine
-        asks = mine & ~taken
+        known_rows, other = (torch.isin(member, part) for part in (order[:several], order[-quarter:]))
+        lends = ~known_rows & ~other
+        taken = draw_shots(member, shots, generator) & known_rows
+        asks = known_rows & ~taken
         if not bool(asks.any()):
             continue
         lenders = z[lends], member[lends]
@@ -91,10 +91,10 @@ def auroc(known: Float[Tensor, " p"], unknown: Float[Tensor, " n"]) -> float:
     >>> auroc(torch.tensor([0.9, 0.5]), torch.tensor([0.5, 0.1]))
     0.875
     """
-    values, place = torch.cat([known, unknown]).unique(return_inverse=True)
+    values, position = torch.cat([known, unknown]).unique(return_inverse=True)
     count = torch.zeros(2, len(values), dtype=torch.float64)
-    count[0].index_add_(0, place[: len(known)], torch.ones(len(known), dtype=torch.float64))
-    count[1].index_add_(0, place[len(known) :], torch.ones(len(unknown), dtype=torch.float64))
+    count[0].index_add_(0, position[: len(known)], torch.ones(len(known), dtype=torch.float64))
+    count[1].index_add_(0, position[len(known) :], torch.ones(len(unknown), dtype=torch.float64))
     below = count[1].cumsum(0) - count[1] / 2
     return float(count[0] @ below / (len(known) * len(unknown)))
 

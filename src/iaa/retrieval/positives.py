@@ -23,6 +23,38 @@ def same_label(
     return order, first, torch.searchsorted(ordered, query_labels, right=True) - first
 
 
+@dataclass(frozen=True, eq=False)
+class Items:
+    """Queries or gallery items; one object for both means leave-one-out, where no query answers itself.
+
+    A gallery item whose group is that of the query is ignored: the image itself, frames of one sequence.
+    """
+
+    points: Points
+    labels: Int64[Tensor, " n"]
+    groups: Int64[Tensor, " n"] | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def ignores(self, rows: Tensor, gallery: "Items", items: Tensor) -> Tensor:
+        """Whether each of these queries ignores that gallery item; rows and items broadcast."""
+        if self.groups is not None and gallery.groups is not None:
+            return self.groups[rows] == gallery.groups[items]
+        return rows == items if self is gallery else torch.zeros_like(rows * items, dtype=torch.bool)
+
+
+def count_positives(query: Items, gallery: Items) -> Int64[Tensor, " q"]:
+    """How many gallery items share the label of each query, without those it ignores."""
+    count = same_label(query.labels, gallery.labels)[2]
+    if query.groups is None or gallery.groups is None:
+        return count - (1 if query is gallery else 0)
+    labels = torch.cat([query.labels, gallery.labels])
+    groups = torch.cat([query.groups, gallery.groups])
+    numbers = torch.stack([labels, groups]).unique(dim=1, return_inverse=True)[1]
+    return count - same_label(numbers[: len(query)], numbers[len(query) :])[2]
+
+
 @dataclass
 class Positives:
     """One flat list: the positives of query 0, best first, then those of query 1, …
@@ -40,23 +72,21 @@ class Positives:
     @classmethod
     def find(
         cls,
-        query: Points,
-        gallery: Points,
+        query: Items,
+        gallery: Items,
         rows: Int64[Tensor, " q"],
-        row_labels: Int64[Tensor, " q"],
-        gallery_labels: Int64[Tensor, " n"],
         wanted: Bool[Tensor, " q"],
     ) -> "Positives":
-        """List the positives of the wanted queries among ``rows``; in leave-one-out nobody is its own."""
-        by_label, first, count = same_label(row_labels, gallery_labels)
+        """List the positives of the wanted queries among ``rows``, without those the query ignores."""
+        by_label, first, count = same_label(query.labels[rows], gallery.labels)
         count = count.where(wanted, 0)
         owner = torch.repeat_interleave(count)
         within = torch.arange(len(owner), device=owner.device) - (count.cumsum(0) - count)[owner]
         item = by_label[first[owner] + within]
-        key = _keys(query, gallery, rows, owner, item, by_label, first, count)
-        if query is gallery:
-            others = item != rows[owner]
-            owner, item, key = owner[others], item[others], key[others]
+        key = _keys(query.points, gallery.points, rows, owner, item, by_label, first, count)
+        if query is gallery or query.groups is not None:
+            counts = ~query.ignores(rows[owner], gallery, item)
+            owner, item, key = owner[counts], item[counts], key[counts]
         order = (owner << _SHIFT) - key
         order, best_first = order.sort(stable=True)  # stable: equal similarity keeps the lower index first
         start = torch.searchsorted(owner, torch.arange(len(rows) + 1, device=owner.device))

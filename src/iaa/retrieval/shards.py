@@ -1,33 +1,34 @@
-"""Finished stretches of an embeddings file that is still being made: what a killed run leaves to the next."""
+"""Shards of an embeddings file that is still being made: what a killed run leaves to the next one."""
 
 import json
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from iaa.retrieval.embeddings import replace_file, write_tensors
+from iaa.files import Lock, read_json, read_tensors, write_json, write_tensors
 
-Bad = list[tuple[str, str]]
+UnreadableImages = list[tuple[str, str]]
 """Path and reason of each image that could not be read."""
 
 
-class Parts:
-    """A folder of ``START-STOP.safetensors``, one per stretch of rows, and the configuration they belong to.
+class Shards:
+    """A folder of ``START-STOP.safetensors``, one per range of rows, and the configuration they belong to.
 
-    Stretches follow each other without a gap, so ``done`` is one number. Every part is written whole or not
-    at all; one process at a time holds the folder. Parts of another configuration are refused, or with
-    ``restart`` removed.
+    Ranges follow each other without a gap, so ``done`` is one number. Shards are written atomically and
+    verified when the folder is opened: a damaged one and all after it are made again. One process at a time
+    uses the folder. Shards of another configuration are refused, or removed with ``restart``.
     """
 
     def __init__(self, folder: Path, config: dict[str, Any], *, restart: bool = False) -> None:
         self.folder = folder
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._lock = hold(folder / "lock")
+            self._lock = Lock(folder / "lock")
+        except BlockingIOError as error:
+            raise OSError(f"cannot use {folder}: another process is writing there right now") from error
         except OSError as error:
             raise OSError(f"cannot use {folder}: {error}") from error
         try:
@@ -39,117 +40,101 @@ class Parts:
     def _open(self, config: dict[str, Any], restart: bool) -> None:
         file = self.folder / "config.json"
         try:
-            found = json.loads(file.read_text()) if file.is_file() else {}
-        except json.JSONDecodeError:
-            found = {}
-        self.stretches = self._chain()
-        if restart or (found != config and not self.stretches):
+            former = read_json(file) if file.is_file() else {}
+        except ValueError:
+            former = {}
+        self.ranges = self._finished_ranges()
+        if restart or (former != config and not self.ranges):
             self._clear()
-        elif found != config:
+        elif former != config:
             raise ValueError(
-                f"{self.folder} holds unfinished work of another kind ({differences(found, config)}): "
+                f"{self.folder} holds unfinished work of another kind ({differences(former, config)}): "
                 "finish that one, or add --restart to throw it away"
             )
-        replace_file(file, lambda temporary: _write(temporary, json.dumps(config, indent=1)))
+        write_json(file, config)
 
     @property
     def done(self) -> int:
         """How many rows, from the first one on, are finished."""
-        return self.stretches[-1][1] if self.stretches else 0
+        return self.ranges[-1][1] if self.ranges else 0
 
-    def add(self, stop: int, rows: Tensor, z: Tensor, bad: Bad) -> None:
+    def add(self, stop: int, rows: Tensor, z: Tensor, bad: UnreadableImages) -> None:
         """Keep the rows from ``done`` to ``stop``; those of unreadable images are missing in ``rows``."""
-        path = self._file(self.done, stop)
-        write_tensors(path, {"rows": rows, "z": z.contiguous()}, {"bad": json.dumps(bad)})
-        self.stretches.append((self.done, stop))
+        write_tensors(self._file(self.done, stop), {"rows": rows, "z": z}, {"bad": json.dumps(bad)})
+        self.ranges.append((self.done, stop))
 
-    def collect(self) -> tuple[Tensor, Tensor, Bad]:
+    def collect(self) -> tuple[Tensor, Tensor, UnreadableImages]:
         """The numbers of all rows that have an embedding, these (N, D), and what could not be read."""
-        parts = [_read(self._file(*stretch)) for stretch in self.stretches]
-        full = [(rows, z) for rows, z, _ in parts if len(rows)]
-        if not full:
+        shards = [_read_shard(self._file(*limits)) for limits in self.ranges]
+        filled = [(rows, z) for rows, z, _ in shards if len(rows)]
+        if not filled:
             raise ValueError("not one image could be read")
-        rows, z = (torch.cat(column) for column in zip(*full, strict=True))
-        return rows, z, [one for _, _, bad in parts for one in bad]
+        rows, z = (torch.cat(column) for column in zip(*filled, strict=True))
+        return rows, z, [image for _, _, bad in shards for image in bad]
 
     def remove(self) -> None:
         """The work is finished: leave nothing behind."""
         self._clear()
-        self._lock.close()
+        self._lock.release()
         (self.folder / "lock").unlink(missing_ok=True)
-        with suppress(OSError):  # something of another's lies in it
+        with suppress(OSError):  # somebody else's files are in it
             self.folder.rmdir()
 
     def release(self) -> None:
         """Let another process continue."""
-        self._lock.close()
+        self._lock.release()
 
     def _file(self, start: int, stop: int) -> Path:
         return self.folder / f"{start:09d}-{stop:09d}.safetensors"
 
     def _clear(self) -> None:
-        """Only what this class has written, also what a kill left half-written."""
+        """Remove only what this class has written, including what a kill left half-written."""
         for file in self.folder.iterdir():
             if re.fullmatch(r"\d+-\d+\.safetensors|config\.json|\.(config|\d+-\d+)-\w+\.\w+", file.name):
                 file.unlink()
-        self.stretches = []
+        self.ranges = []
 
-    def _chain(self) -> list[tuple[int, int]]:
-        """Stretches from row 0 on; one that cannot be read ends the chain and is made again."""
-        found = sorted(self.folder.glob("[0-9]*-[0-9]*.safetensors"))
-        ends = {int(start): int(stop) for start, _, stop in (file.stem.partition("-") for file in found)}
-        stretches: list[tuple[int, int]] = []
-        at = 0
-        while at in ends:
+    def _finished_ranges(self) -> list[tuple[int, int]]:
+        """Ranges from row 0 on; the first that is missing or damaged ends them, and later files go."""
+        files = sorted(self.folder.glob("[0-9]*-[0-9]*.safetensors"))
+        stops = {int(start): int(stop) for start, _, stop in (file.stem.partition("-") for file in files)}
+        ranges: list[tuple[int, int]] = []
+        start = 0
+        while start in stops:
+            stop = stops[start]
             try:
-                _read(self._file(at, ends[at]))
+                rows, z, _ = _read_shard(self._file(start, stop))
+                if len(rows) and not (len(rows) == len(z) and start <= int(rows[0]) and int(rows[-1]) < stop):
+                    break
             except ValueError:
                 break
-            stretches.append((at, ends[at]))
-            at = ends[at]
-        kept = {self._file(*stretch) for stretch in stretches}
-        for file in found:
+            ranges.append((start, stop))
+            start = stop
+        kept = {self._file(*limits) for limits in ranges}
+        for file in files:
             if file not in kept:
                 file.unlink()
-        return stretches
+        return ranges
 
 
-def differences(found: dict[str, Any], config: dict[str, Any]) -> str:
+def differences(former: dict[str, Any], config: dict[str, Any]) -> str:
     """What two configurations do not share, in a few words.
 
     >>> differences({"model": "lite0", "dim": 128}, {"model": "convnet", "dim": 128})
     "model was 'lite0', is 'convnet'"
     """
-    keys = [key for key in {**found, **config} if found.get(key) != config.get(key)]
-    texts = [f"{key} was {found.get(key)!r}, is {config.get(key)!r}" for key in keys[:3]]
+    keys = [key for key in {**former, **config} if former.get(key) != config.get(key)]
+    texts = [f"{key} was {former.get(key)!r}, is {config.get(key)!r}" for key in keys[:3]]
     return "; ".join(texts) + ("; …" if len(keys) > 3 else "")
 
 
-def _read(path: Path) -> tuple[Tensor, Tensor, Bad]:
-    from safetensors import SafetensorError, safe_open
-
+def _read_shard(path: Path) -> tuple[Tensor, Tensor, UnreadableImages]:
+    tensors, header = read_tensors(path, require_checksum=True)
     try:
-        with safe_open(path, "pt") as file:
-            bad = [(name, reason) for name, reason in json.loads(file.metadata()["bad"])]
-            return file.get_tensor("rows"), file.get_tensor("z"), bad
-    except (SafetensorError, KeyError, TypeError) as error:
+        rows, z = tensors["rows"], tensors["z"]
+        bad = [(str(name), str(reason)) for name, reason in json.loads(header["bad"])]
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged: {error}") from error
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text)
-
-
-def hold(path: Path) -> IO[str]:
-    """A lock that dies with the process, even a killed one, and that worker processes do not inherit."""
-    file = open(path, "w")  # noqa: SIM115 (held until the work is done)
-    try:
-        import fcntl
-
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except ImportError:  # no such locks on Windows
-        pass
-    except BlockingIOError as error:
-        file.close()
-        raise OSError("another process is writing there right now") from error
-    return file
+    if rows.dtype != torch.int64 or rows.ndim != 1 or z.dtype != torch.float32 or z.ndim != 2:
+        raise ValueError(f"{path} is damaged: it holds {rows.dtype} rows and {z.dtype} vectors")
+    return rows, z, bad

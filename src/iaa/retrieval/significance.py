@@ -26,13 +26,13 @@ def intervals(
     """
     sums, sizes = _clusters(values, classes)
 
-    def one(generator: torch.Generator) -> Tensor:
+    def draw(generator: torch.Generator) -> Tensor:
         chosen = torch.randint(len(sizes), (len(sizes),), generator=generator)
         times = chosen.bincount(minlength=len(sizes)).double()
         return (sums @ times) / (sizes @ times)
 
     ends = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
-    return _repeat(one, draws, seed).quantile(ends, dim=0).T
+    return _repeat(draw, draws, seed).quantile(ends, dim=0).T
 
 
 @dataclass(frozen=True)
@@ -77,21 +77,21 @@ def _clusters(values: Tensor, classes: Tensor | None) -> tuple[Tensor, Tensor]:
 def _sign_flip(sums: Tensor, draws: int, seed: int) -> Tensor:
     """Share of sign flips at least as far from zero as what was seen (which counts as one of them)."""
 
-    def one(generator: torch.Generator) -> Tensor:
+    def draw(generator: torch.Generator) -> Tensor:
         return sums @ (torch.randint(2, (sums.shape[1],), generator=generator).double() * 2 - 1)
 
     seen = sums.sum(1).abs() * (1 - 1e-12)
-    return ((_repeat(one, draws, seed).abs() >= seen).sum(0) + 1) / (draws + 1.0)
+    return ((_repeat(draw, draws, seed).abs() >= seen).sum(0) + 1) / (draws + 1.0)
 
 
-def _repeat(one: Callable[[torch.Generator], Tensor], draws: int, seed: int) -> Tensor:
+def _repeat(draw: Callable[[torch.Generator], Tensor], draws: int, seed: int) -> Tensor:
     """Stack ``draws`` results, on every core; each has its own seed, so threads change nothing."""
     results: list[Tensor] = [torch.empty(0)] * draws
     waiting = iter(range(draws))  # next() on it is one step that threads share safely
 
     def work() -> None:
-        for draw in waiting:
-            results[draw] = one(torch.Generator().manual_seed(seed * 1_000_003 + draw))
+        for number in waiting:
+            results[number] = draw(torch.Generator().manual_seed(seed * 1_000_003 + number))
 
     on_every_core(work, torch.device("cpu"))
     return torch.stack(results)

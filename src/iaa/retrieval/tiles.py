@@ -14,6 +14,7 @@ from iaa.retrieval.threads import on_every_core
 GROUP = 32
 """Similarities looked at together through their maximum; tiles are filled up to whole groups with -inf."""
 SIDE = 2048
+_KEPT = 2**23  # numbers (32 MiB) up to which a gallery is scaled once and kept
 _FIRST = 64  # narrow stripes first: they raise thresholds cheaply
 
 
@@ -46,6 +47,13 @@ def each_tile(
 
     shape = [min(side, -(-length // GROUP) * GROUP) for length in (len(rows), len(columns))]
 
+    kept = gallery.block(columns) if columns.numel() * gallery.raw.shape[1] <= _KEPT else None
+
+    def scaled(points: Points, order: Tensor, first: int, last: int) -> Tensor:
+        if kept is not None and points is gallery:
+            return kept[first:last]
+        return points.block(order[first:last])
+
     def work() -> None:
         nonlocal done
         buffer, block, stripe = torch.empty(*shape, device=query.device), None, -1
@@ -56,9 +64,9 @@ def each_tile(
                 return
             top, bottom, left, right = job
             if left != stripe:
-                block, stripe = gallery.block(columns[left:right]), left
+                block, stripe = scaled(gallery, columns, left, right), left
             assert block is not None
-            upper = block if mirror and top == left else query.block(rows[top:bottom])
+            upper = block if mirror and top == left else scaled(query, rows, top, bottom)
             similarity = _product(upper, block, buffer, euclidean=query.centre is not None)
             look(Tile(similarity, top, left, bottom - top, right - left, mirror and top > left))
             with lock:

@@ -1,1 +1,1 @@
-"""A run behind HTTP: a page to search with, and a documented API. See ``iaa.serve.app``."""
+"""A search page and an HTTP API for a run. See ``iaa.serve.app``."""

@@ -1,4 +1,4 @@
-"""What the API answers, as its OpenAPI document says it."""
+"""Responses of the API, as its OpenAPI document describes them."""
 
 from pydantic import BaseModel, Field
 
@@ -9,17 +9,17 @@ class Error(BaseModel):
     error: str = Field(description="One sentence.")
 
 
-class Shown(BaseModel):
+class GalleryImage(BaseModel):
     """An image of the gallery."""
 
-    id: int = Field(description="Its place in the gallery, as long as the server runs.")
-    label: str = Field(description="Its class.")
-    name: str = Field(description="Its path below the gallery's folder.")
-    image: str | None = Field(description="Where to fetch it; null if its file is not here.")
+    id: int = Field(description="Number of the image; valid as long as the server runs.")
+    label: str = Field(description="Class of the image.")
+    name: str = Field(description="Path below the gallery's folder.")
+    image: str | None = Field(description="URL of the image; null if its file is missing.")
 
 
-class Hit(Shown):
-    """An image that was found."""
+class Hit(GalleryImage):
+    """An image of the gallery with its similarity."""
 
     similarity: float = Field(description="Cosine similarity to the query, at most 1.")
 
@@ -31,100 +31,100 @@ class Candidate(BaseModel):
     score: float = Field(description="How well it fits: a log-likelihood ratio.")
 
 
-class Likely(BaseModel):
-    """Which class the query shows, or none of them."""
+class Classification(BaseModel):
+    """The most likely classes of the query."""
 
-    classes: list[Candidate] = Field(description="Likeliest first.")
+    classes: list[Candidate] = Field(description="Most likely first.")
     known: bool | None = Field(
-        description="False: probably none of the gallery's classes. Null where no threshold could be learnt."
+        description="False: probably none of the gallery's classes. Null if there is no threshold."
     )
 
 
-class Found(BaseModel):
-    """What is most similar, nearest first."""
+class SearchResult(BaseModel):
+    """The most similar images, most similar first."""
 
-    query: Shown | None = Field(default=None, description="The gallery image that asked.")
+    query: GalleryImage | None = Field(default=None, description="The gallery image that was the query.")
     results: list[Hit]
-    likely: Likely | None = Field(
-        default=None, description="Of an upload; null until the server has learnt its classes."
+    likely: Classification | None = Field(
+        default=None, description="For uploads; null until the server has analysed its gallery."
     )
-    total: int = Field(description="Images that were searched.")
-    milliseconds: float = Field(description="From the whole upload to this answer.")
+    total: int = Field(description="Number of images that were searched.")
+    milliseconds: float = Field(description="From the end of the upload to this response.")
 
 
-class Listed(BaseModel):
-    """Images to begin with."""
+class ImageList(BaseModel):
+    """Images of the gallery."""
 
-    results: list[Shown]
+    results: list[GalleryImage]
     total: int
 
 
-class Vector(BaseModel):
-    """An embedding; not normalised, as the network gives it."""
+class Embedding(BaseModel):
+    """An embedding as the network returns it, not normalised."""
 
     embedding: list[float]
     dim: int
 
 
-class ClassEntry(BaseModel):
-    """A class and its size."""
+class ClassSize(BaseModel):
+    """A class and its number of images."""
 
     label: str
     images: int
 
 
-class Classes(BaseModel):
+class ClassList(BaseModel):
     """Classes by name."""
 
-    classes: list[ClassEntry]
+    classes: list[ClassSize]
     total: int
 
 
-class NearClass(BaseModel):
-    """Another class and how similar its mean is."""
+class SimilarClass(BaseModel):
+    """Another class, and the similarity of the two means."""
 
     label: str
     similarity: float
 
 
 class Lender(BaseModel):
-    """A class that lends its variance, and its share of what is lent."""
+    """A class that lends variance, and its share of what is lent."""
 
     label: str
     share: float
 
 
-class ClassAbout(BaseModel):
+class ClassDescription(BaseModel):
     """How a class varies."""
 
     label: str
     images: int
     spread: float | None = Field(
-        default=None, description="Its total variance beside that of the average class; null for one image."
+        default=None, description="Total variance relative to the average class; null for a single image."
     )
     directions: float | None = Field(
-        default=None, description="How many directions it varies in (effective rank); null for one image."
+        default=None, description="Number of directions it varies in (effective rank); null for one image."
     )
     borrowed: float | None = Field(
         default=None, description="Share of its corrected variance that other classes lend (Eq. 16)."
     )
     lenders: list[Lender] = []
-    similar: list[NearClass] = []
+    similar: list[SimilarClass] = []
     examples: list[Hit] = Field(
-        description="Its images from the most to the least typical, by similarity to the class's mean."
+        description="Its images from the most to the least typical, by similarity to the mean of the class."
     )
 
 
 class GallerySize(BaseModel):
-    """What is searched."""
+    """Size of the gallery."""
 
     images: int
     classes: int
     dim: int
 
 
-class Limits(BaseModel):
-    """What a request may ask for."""
+class RequestLimits(BaseModel):
+    """Limits of a request."""
 
     upload_bytes: int
     pixels: int
@@ -133,7 +133,7 @@ class Limits(BaseModel):
 
 
 class Health(BaseModel):
-    """The server is well, and what it serves."""
+    """State of the server. Without its access token, only ``status`` is sent."""
 
     status: str
     version: str
@@ -141,7 +141,7 @@ class Health(BaseModel):
     model: str
     takes_images: bool
     gallery: GallerySize
-    limits: Limits
+    limits: RequestLimits
     waiting: int = Field(description="Images that wait for the network.")
     batches: int
     embedded: int

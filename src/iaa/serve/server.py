@@ -1,4 +1,4 @@
-"""A server on a socket: bound before anything is told, stopped by Ctrl-C without a word too many."""
+"""The HTTP server: binding its address, and uvicorn with the limits of this package."""
 
 import errno
 import ipaddress
@@ -10,14 +10,14 @@ from typing import Any
 
 import uvicorn
 
-from iaa.serve.http_protocol import protocol
+from iaa.serve.http_protocol import limited_protocol
 
 CONNECTIONS = 512
-"""Open at one time; a page has six, a phone's as well."""
+"""Open at the same time; a browser opens six. Idle ones make room for new ones."""
 HEADER_SECONDS = 10.0
-"""From a connection, or the first byte of its next request, until all headers are there."""
-READING_SECONDS = 30.0
-"""In which a client takes at least something of its answer."""
+"""From the start of a connection, or the first byte of its next request, to the end of the headers."""
+WRITE_SECONDS = 30.0
+"""In which a client must read at least some of its response."""
 STOP_SECONDS = 5
 
 
@@ -30,30 +30,30 @@ def is_loopback(host: str) -> bool:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening address, or one line that says why not; port 0 is any free one."""
+    """A socket bound to an address, or an error that says why not; port 0 is any free one."""
     if not 0 <= port <= 65535:
         raise ValueError(f"--port must lie in [0, 65535], got {port}")
     try:
-        family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError) as error:
-        raise ValueError(f"--host {host} is no address of this machine: {error}") from error
-    # told that it is TCP, asyncio sends small answers at once; else each waits 40 ms for an acknowledgement
+        raise ValueError(f"--host {host} is not an address of this machine: {error}") from error
+    # if the protocol is not named, asyncio leaves Nagle's algorithm on, and small responses take 40 ms
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if os.name == "posix":  # elsewhere it would let two servers share a port
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(place)
+        bound.bind(address)
     except OSError as error:
         bound.close()
         reason = error.strerror or str(error)
         if error.errno == errno.EADDRNOTAVAIL:
-            raise ValueError(f"--host {host} is no address of this machine ({reason})") from error
-        raise ValueError(f"cannot listen at {host}:{port} ({reason}): --port 0 takes a free one") from error
+            raise ValueError(f"--host {host} is not an address of this machine ({reason})") from error
+        raise ValueError(f"cannot listen on {host}:{port} ({reason}): --port 0 picks a free one") from error
     return bound
 
 
-def address(bound: socket.socket) -> str:
-    """What to type into a browser."""
+def url(bound: socket.socket) -> str:
+    """The URL to open in a browser."""
     host, port = bound.getsockname()[:2]
     if host in ("0.0.0.0", "::"):
         host = "localhost"
@@ -65,10 +65,10 @@ def make_server(
     *,
     on_start: Callable[[], None] = lambda: None,
     header_seconds: float = HEADER_SECONDS,
-    reading_seconds: float = READING_SECONDS,
+    write_seconds: float = WRITE_SECONDS,
     connections: int = CONNECTIONS,
 ) -> "uvicorn.Server":
-    """A uvicorn server without access log, that calls ``on_start`` once it answers."""
+    """A uvicorn server without an access log; it calls ``on_start`` once it accepts requests."""
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -83,14 +83,16 @@ def make_server(
         proxy_headers=False,
         ws="none",
         lifespan="on",
-        http=protocol(seconds=header_seconds, patience=reading_seconds, connections=connections),
+        http=limited_protocol(
+            header_seconds=header_seconds, write_seconds=write_seconds, connections=connections
+        ),
         timeout_graceful_shutdown=STOP_SECONDS,
         timeout_keep_alive=30,
     )
     return Server(config)
 
 
-def can_show_pages() -> bool:
+def has_screen() -> bool:
     """Whether there is a screen to open a browser on."""
     if sys.platform in ("darwin", "win32"):
         return True

@@ -1,4 +1,4 @@
-"""What the routes do: embed an upload in a batch with others, search the gallery, shrink its images."""
+"""What the routes do: decode and embed an upload, search the gallery, send its images."""
 
 import asyncio
 import functools
@@ -11,25 +11,25 @@ import torch
 from torch import Tensor
 
 from iaa.data.image_dataset import transform
-from iaa.data.image_io import UnreadableImage
 from iaa.embed import embed_batches
 from iaa.gallery.gallery import Gallery
 from iaa.inference import Model
 from iaa.retrieval.index import Index
-from iaa.serve.background import Insights
+from iaa.serve.api_errors import ApiError
+from iaa.serve.background import BackgroundAnalysis
 from iaa.serve.batching import Batcher, Overloaded
-from iaa.serve.class_views import Catalogue
-from iaa.serve.images import SIDES, prepare_upload, shrink
-from iaa.serve.middleware import Refused
-from iaa.serve.request_limits import Limits
-from iaa.serve.schemas import Candidate, ClassAbout, Hit, Likely
-
-KEPT = 1024
-"""Images of the gallery that are kept as they were sent."""
+from iaa.serve.decode_pool import DecodePool
+from iaa.serve.gallery_view import GalleryView
+from iaa.serve.limits import Limits
+from iaa.serve.schemas import Candidate, ClassDescription, Classification, Hit
 
 
 class Service:
-    """One model and one gallery; threads read images and search, one thread runs the network."""
+    """One model and one gallery.
+
+    Uploads are decoded in processes of their own, one thread runs the network, and searching and reading
+    gallery images have their own threads, so none of them waits for another.
+    """
 
     def __init__(
         self,
@@ -41,95 +41,98 @@ class Service:
         index: Index | None = None,
     ) -> None:
         self.model, self.gallery, self.limits = model, gallery, limits or Limits()
-        self.catalogue, self.insights = Catalogue(gallery), Insights(gallery, own)
+        self.view, self.analysis = GalleryView(gallery), BackgroundAnalysis(gallery, own)
         self._index = index
-        self._step = None if model.preprocessing is None else transform(False, **model.preprocessing)
-        self._pool = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "iaa-serve")
-        self._shrunk = functools.lru_cache(KEPT)(self._shrink)
+        self._transform, self.decoder = None, None
+        if model.preprocessing is not None:
+            self._transform = transform(False, **model.preprocessing)
+            self.decoder = DecodePool(
+                dict(model.preprocessing), pixels=self.limits.pixels, seconds=self.limits.decode_seconds
+            )
+        threads = min(4, os.cpu_count() or 1)
+        self._search_pool = ThreadPoolExecutor(threads, "iaa-search")
+        self._image_pool = ThreadPoolExecutor(threads, "iaa-images")
         self.batcher = Batcher(
-            self._run,
-            most=self.limits.batch,
-            gather=self.limits.gather_seconds,
-            room=self.limits.in_flight,
+            self._embed_batch,
+            max_items=self.limits.batch,
+            gather_seconds=self.limits.gather_seconds,
+            max_waiting=2 * self.limits.in_flight,
         )
 
     @property
     def takes_images(self) -> bool:
         """Whether uploads can be embedded at all."""
-        return self._step is not None
+        return self.decoder is not None
 
     def describe(self) -> str:
         """The network in a few words."""
         network, head = self.model.network, self.model.head
         name = "head on vectors" if network is None else network.name + (" and head" if head else "")
-        return f"{name}, {self.model.dim} numbers"
+        return f"{name}, {self.model.dim} dimensions"
 
     def close(self) -> None:
-        """Answer what waits and end the threads."""
-        self.insights.stop(0)
+        """Answer what waits, then end threads and processes."""
+        self.analysis.stop(0)
         self.batcher.close()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        if self.decoder is not None:
+            self.decoder.close()
+        for pool in (self._search_pool, self._image_pool):
+            pool.shutdown(wait=True, cancel_futures=True)
 
-    async def embed(self, content: bytes) -> Tensor:
+    async def embed(self, content: bytes, client: str) -> Tensor:
         """The embedding of an uploaded image."""
-        if self._step is None:
-            raise Refused(422, f"this model takes no images: {self.model.no_images}")
-        pixels = self.limits.pixels
-        prepared = await self._aside(prepare_upload, content, self._step, pixels=pixels)
+        if self.decoder is None:
+            raise ApiError(422, f"this model does not embed images: {self.model.no_images}")
+        pixels = await self.decoder.prepare(content, client)
         try:
-            embedding: Tensor = await asyncio.wrap_future(self.batcher.submit(prepared))
+            embedding: Tensor = await asyncio.wrap_future(self.batcher.submit(pixels))
         except Overloaded as error:
-            raise Refused(503, f"{error}: try again in a moment") from error
+            raise ApiError(503, f"{error}; try again in a moment") from error
+        if not embedding.isfinite().all():
+            raise ApiError(
+                500, "the network returns infinite or undefined numbers for this image: check its weights"
+            )
         return embedding
 
     async def search(
         self, query: Tensor, *, top: int, label: str | None, exclude: int = -1
     ) -> tuple[list[Hit], int]:
         """The most similar images, and how many were searched."""
-        within = self.catalogue.rows(label)
-        find = functools.partial(self.gallery.search, top=top, exclude=[exclude], within=within)
-        (hits,) = await self._aside(find, query[None], index=self._index if within is None else None)
-        total = len(self.gallery) if within is None else len(within)
-        return [self.catalogue.hit(hit.row, hit.similarity) for hit in hits], total
+        rows = self.view.rows(label)
+        index = self._index if rows is None else None
+        search = functools.partial(self.gallery.search, top=top, exclude=[exclude], within=rows, index=index)
+        (hits,) = await self._in_thread(self._search_pool, search, query[None])
+        total = len(self.gallery) if rows is None else len(rows)
+        return [self.view.hit(hit.row, hit.similarity) for hit in hits], total
 
-    async def likely(self, query: Tensor) -> Likely | None:
-        """Which class it may be, or none, once that is learnt."""
-        if self.insights.naming is None:
+    async def classify(self, query: Tensor) -> Classification | None:
+        """The most likely classes; None until the gallery is analysed."""
+        classifier = self.analysis.classifier
+        if classifier is None:
             return None
-        (names,) = await self._aside(self.insights.naming.classify, query[None])
-        candidates = [Candidate(label=one.label, score=one.score) for one in names.candidates]
-        return Likely(classes=candidates, known=names.known)
+        (names,) = await self._in_thread(self._search_pool, classifier.classify, query[None])
+        candidates = [Candidate(label=name.label, score=name.score) for name in names.candidates]
+        return Classification(classes=candidates, known=names.known)
 
-    async def about(self, label: str) -> ClassAbout:
+    async def describe_class(self, label: str) -> ClassDescription:
         """How a class varies."""
-        about: ClassAbout = await self._aside(self.catalogue.about, label, self.insights)
-        return about
+        describe = functools.partial(self.view.describe_class, label, self.analysis)
+        description: ClassDescription = await self._in_thread(self._search_pool, describe)
+        return description
 
     async def image(self, row: int, side: int) -> tuple[bytes, str]:
-        """An image of the gallery, no larger than asked for, in one of a few sizes."""
-        side = max((one for one in SIDES if one <= side), default=SIDES[0])
-        try:
-            return await self._aside(self._shrunk, self.catalogue.row(row), side)  # type: ignore[no-any-return]
-        except UnreadableImage as error:
-            raise Refused(404, f"image {row} of the gallery cannot be read: {error.reason}") from error
+        """An image of the gallery, reduced, and its media type."""
+        get = functools.partial(self.view.images.get, self.view.check_row(row), side)
+        content, media_type = await self._in_thread(self._image_pool, get)
+        return content, media_type
 
-    async def _aside(self, work: Callable[..., Any], *given: Any, **options: Any) -> Any:
-        """Work in a thread, so that the server answers others meanwhile."""
-        return await asyncio.get_running_loop().run_in_executor(
-            self._pool, functools.partial(work, *given, **options)
-        )
+    async def _in_thread(self, pool: ThreadPoolExecutor, work: Callable[..., Any], *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(pool, work, *arguments)
 
-    def _shrink(self, row: int, side: int) -> tuple[bytes, str]:
-        found = self.gallery.image(row)
-        if found is None:
-            raise Refused(404, f"the file of image {row} is not here any more")
-        return shrink(found, side)
-
-    def _run(self, prepared: list[Tensor]) -> list[Tensor]:
-        """A batch through the network."""
-        assert self._step is not None
+    def _embed_batch(self, images: list[Tensor]) -> list[Tensor]:
+        assert self._transform is not None
         assert self.model.network is not None
-        rows = torch.arange(len(prepared))
-        images = self._step.finish(torch.stack(prepared))
-        z, _, _ = embed_batches(self.model.network, [(images, rows, rows)], device=self.model.device)
+        rows = torch.arange(len(images))
+        batch = self._transform.finish(torch.stack(images))
+        z, _, _ = embed_batches(self.model.network, [(batch, rows, rows)], device=self.model.device)
         return list(z)

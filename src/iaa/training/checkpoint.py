@@ -14,7 +14,7 @@ from iaa.training.epoch_totals import EpochTotals
 from iaa.training.setup import Task
 
 FORMAT = "iaa-checkpoint-1"
-KEYS = ("format", "fingerprint", "position", "factor_age", "disguise", "precision")
+KEYS = ("format", "fingerprint", "position", "averaged", "precision")
 
 
 @dataclass
@@ -32,6 +32,11 @@ class Position:
     totals: EpochTotals = field(default_factory=EpochTotals)
     """Sums over the steps of this epoch that are done."""
 
+    @property
+    def started(self) -> bool:
+        """Whether any step is done."""
+        return self.epoch > 0 or self.step > 0
+
 
 def save(run: Run, task: Task, position: Position) -> None:
     """Replace the run's checkpoint; if the disk is full, the last one stays."""
@@ -41,15 +46,13 @@ def save(run: Run, task: Task, position: Position) -> None:
         for key, value in state.items():
             if isinstance(value, Tensor):
                 tensors[f"optimizer.{index}.{key}"] = value
-    augment = task.criterion.augment
-    if augment._factor is not None:  # renewed now and then while streaming, so it belongs to the state
-        tensors["factor"] = augment._factor
+    if task.average is not None:
+        tensors |= {f"average.{key}": value for key, value in task.average.average.items()}
     header = {
         "format": FORMAT,
         "fingerprint": fingerprint(task),
         "position": json.dumps(asdict(position)),
-        "factor_age": str(augment._factor_age),
-        "disguise": json.dumps(task.criterion._disguise),  # it decides how often a random miner draws
+        "averaged": str(0 if task.average is None else task.average.steps),
         "precision": json.dumps(_plain(task.fabric.strategy.precision.state_dict())),
     }
     write_tensors(run / CHECKPOINT, tensors, header)
@@ -68,11 +71,10 @@ def restore(run: Run, task: Task) -> Position:
     try:
         task.network.load_state_dict(_below("network.", tensors))
         task.criterion.load_state_dict(_below("criterion.", tensors))
-        task.criterion.augment._factor_age = int(header["factor_age"])
-        task.criterion._disguise = json.loads(header["disguise"])
-        if "factor" in tensors:
-            task.criterion.augment._factor = tensors["factor"].to(task.fabric.device)
         _restore_optimizer(task, _below("optimizer.", tensors))
+        if task.average is not None:
+            averaged = {"steps": int(header["averaged"]), "average": _below("average.", tensors)}
+            task.average.load_state_dict(averaged)
         task.fabric.strategy.precision.load_state_dict(parse_json(header["precision"], str(path)))
         return _position(header["position"], str(path))
     except (RuntimeError, TypeError, KeyError, ValueError) as error:

@@ -17,8 +17,10 @@ def finalize(task: Task, run: Run, position: Position) -> None:
     """Score the chosen epoch and write ``model``, ``statistics``, ``embeddings`` and ``metrics.json``."""
     config = task.config
     table: dict[str, scoring.TestScores] = _untrained(task) if config.run.untrained else {}
+    if task.average is not None:
+        task.average.copy_to(task.network)
     epoch = config.epochs - 1
-    if config.run.select == "best" and position.best_epoch != epoch:
+    if config.trains and config.run.select == "best" and position.best_epoch != epoch:
         table["trained, last epoch"] = scoring.score_tests(task, task.network)
         task.fabric.barrier()
         task.network.load_state_dict(read_tensors(run / BEST)[0])

@@ -10,13 +10,16 @@ from torch.utils.checkpoint import checkpoint
 from iaa.method.checks import check_whole
 
 
-def embed_in_parts(model: nn.Module, images: Tensor, *, micro: int) -> Tensor:
+def embed_in_parts(model: nn.Module, images: Tensor, *, micro: int | None) -> Tensor:
     """Embeddings of a batch, ``micro`` images at a time, with the gradients of the whole batch.
 
     Each part keeps its images alone and runs a second time when its gradient arrives, in the same precision
     and with the same random numbers: memory of one part, at the cost of a second forward pass. Losses that
     compare all samples of a batch see all of them.
     """
+    if micro is None:
+        embeddings: Tensor = model(images)
+        return embeddings
     check_whole("micro", micro, least=1)
     if len(images) <= micro or not torch.is_grad_enabled():
         return torch.cat([model(part) for part in images.split(micro)]) if len(images) else model(images)

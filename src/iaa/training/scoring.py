@@ -42,7 +42,10 @@ def embeddings(
     z, labels, rows = z[order], labels[order], rows[order]
     names = {label: part.class_names[label] for label in labels.unique().tolist()}
     split, role = (column[rows.numpy()].tolist() for column in (part.split, part.role))
-    return Embeddings(z, labels, task.source.ids(part, rows), names, split, role, meta or {})
+    sequence = [] if part.sequence is None else part.sequence[rows.numpy()].tolist()
+    return Embeddings(
+        z, labels, task.source.ids(part, rows), names, split, role, meta or {}, sequence=sequence
+    )
 
 
 def rank_batches(task: Task, part: Dataset, *, again: bool = False) -> Batches:

@@ -134,12 +134,13 @@ class Session:
         assert self._validation is not None
         self.show("validation")
         part, batches = self._validation
-        data = scoring.embeddings(self.task, self.task.network, part, batches=batches)
-        scores = scoring.scores(data, part.ks, split="val")
-        if scores["MAP@R"] > self.position.best:
-            self.position.best, self.position.best_epoch = scores["MAP@R"], epoch
-            if self.leads and self.task.config.run.select == "best":
-                save_module(self.run, BEST, self.task.network)
+        with self.task.scored_weights() as network:
+            data = scoring.embeddings(self.task, network, part, batches=batches)
+            scores = scoring.scores(data, part.ks, split="val")
+            if scores["MAP@R"] > self.position.best:
+                self.position.best, self.position.best_epoch = scores["MAP@R"], epoch
+                if self.leads and self.task.config.run.select == "best":
+                    save_module(self.run, BEST, network)
         return scores
 
 

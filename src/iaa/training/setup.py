@@ -1,8 +1,9 @@
 """From a configuration to the parts of a run: processes, data, network, loss, optimiser."""
 
-import inspect
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,16 +12,19 @@ import torch
 from torch import Tensor, nn
 
 from iaa.boosting import BoostedLoss
-from iaa.config import Config, Optimizer
+from iaa.config import Augment, Config, Optimizer
 from iaa.data import Dataset
 from iaa.data.sampler import BalancedSampler
-from iaa.data_source import Batches, Source, build_network, classes_in_both, open_data
+from iaa.data_source import Batches, Source, VectorSource, build_network, classes_in_both, open_data
 from iaa.embed import PRECISIONS
 from iaa.errors import need, unknown
-from iaa.losses import PAIRS, PROXIES
+from iaa.losses import Baseline, build_miner, with_memory
 from iaa.losses import build as build_loss
 from iaa.method.augment import IAA
+from iaa.method.augmentation import Augmentation
 from iaa.models import Preprocessing
+from iaa.retrieval.embeddings import Embeddings
+from iaa.training.weight_average import WeightAverage
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -50,6 +54,18 @@ class Task:
     """The network as wrapped for training, by DDP and the compiler."""
     criterion: BoostedLoss
     optimizer: Any
+    """None where nothing is trained: the head is computed, or there is none."""
+    average: WeightAverage | None = None
+    """A moving average of the weights, which is scored instead of them."""
+
+    @contextmanager
+    def scored_weights(self) -> Iterator[nn.Module]:
+        """The network with the weights that count: averaged ones if there are any."""
+        if self.average is None:
+            yield self.network
+        else:
+            with self.average.applied(self.network):
+                yield self.network
 
     def describe(self) -> str:
         """Data and network in two lines."""
@@ -91,15 +107,21 @@ def launch(config: Config) -> "Fabric":
     return fabric
 
 
-def assemble(config: Config, fabric: "Fabric") -> Task:
-    """Build every part of a run; all ranks build the same, except for their share of the batches."""
+def assemble(
+    config: Config, fabric: "Fabric", *, data: Embeddings | None = None, loss: Baseline | None = None
+) -> Task:
+    """Build every part of a run; all ranks build the same, except for their share of the batches.
+
+    ``data`` and ``loss`` take the place of what the configuration names.
+    """
     ranks = fabric.world_size
     if config.batch.classes % ranks:
         raise ValueError(
             f"batch.classes ({config.batch.classes}) must be a multiple of the {ranks} processes"
         )
-    check_loss(config)  # before any image is read
-    source = open_data(config)
+    if loss is None:
+        _loss(config, 2, 2)  # so that a wrong name or option is reported before any image is read
+    source = open_data(config) if data is None else VectorSource(config, data)
     network = build_network(config, source)
     preprocessing: Preprocessing | None = getattr(network, "preprocessing", None)
     train = source.dataset.part("train")
@@ -127,14 +149,18 @@ def assemble(config: Config, fabric: "Fabric") -> Task:
     estimated = train
     if config.augment.samples is not None:
         estimated = train.per_class(config.augment.samples, seed=config.seed)
-    criterion = _criterion(config, int(train.labels.max()) + 1, network.dim).to(fabric.device)
-    optimizer = _optimizer(config.optimizer, network, criterion)
+    criterion = _criterion(config, int(train.labels.max()) + 1, network.dim, loss).to(fabric.device)
+    optimizer = _optimizer(config.optimizer, network, criterion) if config.trains else None
     wrapped: nn.Module = network
     if config.network.channels_last:
         wrapped = wrapped.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if config.network.compile:
         wrapped = torch.compile(wrapped)  # type: ignore[assignment]
-    model, optimizer = fabric.setup(wrapped, optimizer)
+    averaging = config.optimizer.average
+    if optimizer is None:
+        model: Any = fabric.to_device(wrapped)
+    else:
+        model, optimizer = fabric.setup(wrapped, optimizer)
     return Task(
         config,
         fabric,
@@ -150,25 +176,36 @@ def assemble(config: Config, fabric: "Fabric") -> Task:
         model=model,
         criterion=criterion,
         optimizer=optimizer,
+        average=WeightAverage(network, decay=averaging) if config.trains and averaging else None,
     )
 
 
-def check_loss(config: Config) -> None:
-    """Raise for a loss or an option of it that does not exist."""
-    known = {**PAIRS, **PROXIES}
-    if config.loss not in known:
-        raise unknown("loss", config.loss, known)
-    parameters = inspect.signature(known[config.loss]).parameters.values()
-    options = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
-    for name in config.loss_options:
-        if name not in options:
-            raise unknown(f"loss_options of {config.loss}", name, options)
+def augmentation(options: Augment, num_classes: int, dim: int) -> IAA:
+    """The method with the options of a run, or another generator in its place."""
+    if options.generator == "gaussian":
+        return IAA(num_classes, dim, **options.keywords())
+    return Augmentation(options.generator, num_classes, dim, mix=options.mix, **options.keywords())
 
 
-def _criterion(config: Config, num_classes: int, dim: int) -> BoostedLoss:
-    loss, miner = build_loss(config.loss, num_classes=num_classes, dim=dim, **config.loss_options)
+def _loss(config: Config, num_classes: int, dim: int) -> Baseline:
+    try:
+        chosen = build_loss(config.loss, num_classes=num_classes, dim=dim, **config.loss_options)
+    except (TypeError, AssertionError) as error:  # the name is known, but an option does not exist
+        raise ValueError(f"loss_options do not fit {config.loss}: {error}") from error
+    if config.miner is not None:
+        try:
+            chosen = Baseline(chosen.loss, build_miner(config.miner, **config.miner_options))
+        except TypeError as error:
+            raise ValueError(f"miner_options do not fit {config.miner}: {error}") from error
+    elif config.miner_options:
+        raise ValueError(f"miner_options need a miner, got {config.miner_options} without one")
+    return with_memory(chosen, dim=dim, size=config.memory) if config.memory else chosen
+
+
+def _criterion(config: Config, num_classes: int, dim: int, given: Baseline | None = None) -> BoostedLoss:
+    loss, miner = given or _loss(config, num_classes, dim)
     options = config.augment
-    augment = IAA(num_classes, dim, **options.keywords())
+    augment = augmentation(options, num_classes, dim)
     own_copies = config.loss == "triplet" if options.own_copies is None else options.own_copies
     return BoostedLoss(loss, augment, miner, anchors=options.anchors, own_copies=own_copies)
 
@@ -178,6 +215,7 @@ def _optimizer(options: Optimizer, network: Any, criterion: nn.Module) -> torch.
     proxies = [parameter for parameter in criterion.parameters() if parameter.requires_grad]
     if proxies:
         lr = options.lr * options.head_factor
+        # the losses normalise proxies: decay would only change how fast they turn
         groups.append({"name": "proxies", "params": proxies, "lr": lr, "weight_decay": 0.0})
     for group in groups:
         group["full_lr"] = group["lr"]

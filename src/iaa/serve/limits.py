@@ -6,19 +6,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Limits:
-    """All bounds of the server in one place."""
+    """Every limit of the server."""
 
     upload_bytes: int = 20 * 2**20
-    pixels: int = 50_000_000
-    """Width times height of an uploaded image; a phone's 48-megapixel photo passes."""
+    pixels: int = 25_000_000
+    """Pixels to decode; a JPEG counts up to four times less, because it is reduced while it is decoded."""
     seconds: float = 30.0
-    """From the first byte of a request to its answer."""
+    """From the first byte of a request to its response."""
+    decode_seconds: float = 10.0
+    """After which the decoding of an upload is abandoned."""
     in_flight: int = 64
-    """Requests that are answered at one time; more are told to come back."""
+    """Requests that are answered at the same time; others get 503."""
     batch: int = 16
     """Images that go through the network together."""
     gather_seconds: float = 0.004
-    """How long an image waits for company."""
+    """How long an image waits for others to share its batch."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

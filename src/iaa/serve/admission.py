@@ -1,0 +1,102 @@
+"""Admission control: unfinished uploads and running requests, shared fairly between clients."""
+
+import asyncio
+import ipaddress
+import itertools
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from iaa.serve.api_errors import ApiError
+
+
+def client_of(scope: Any) -> str:
+    """Who sends a request: its IP address, or the /64 network of an IPv6 address."""
+    host = (scope.get("client") or ("unknown", 0))[0]
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return str(host)
+    if address.version == 4:
+        return str(address)
+    return str(ipaddress.ip_network((address, 64), strict=False))
+
+
+@dataclass(eq=False)
+class Upload:
+    """A request whose body is being received."""
+
+    client: str
+    clock: asyncio.Timeout
+    """Its time limit, which is moved to now if the upload is dropped."""
+    size: int = 0
+    complete: bool = False
+    dropped: bool = False
+    number: int = field(default_factory=itertools.count().__next__)
+    """Increases with every upload."""
+
+
+class Uploads:
+    """Bodies in memory: at most ``count`` unfinished ones, and at most ``size`` bytes of all together.
+
+    Beyond that, the oldest unfinished upload of the client with the most of them is dropped. So a client that
+    sends nothing harms itself first, and a single client may use everything there is.
+    """
+
+    def __init__(self, *, count: int, size: int) -> None:
+        self.count, self.size = count, size
+        self._all: set[Upload] = set()
+
+    def open(self, client: str, clock: asyncio.Timeout) -> Upload:
+        """Register a request before its body is read."""
+        upload = Upload(client, clock)
+        self._all.add(upload)
+        if sum(not other.complete for other in self._all) > self.count:
+            self._drop_oldest()
+        return upload
+
+    def receive(self, upload: Upload, size: int) -> None:
+        """Count bytes that have arrived; 503 if there is no room for them."""
+        upload.size += size
+        while sum(other.size for other in self._all if not other.dropped) > self.size:
+            if not self._drop_oldest(besides=upload):
+                raise ApiError(503, "the server is receiving too many uploads; try again in a moment")
+
+    def close(self, upload: Upload) -> None:
+        """Forget a request that has ended."""
+        self._all.discard(upload)
+
+    def _drop_oldest(self, besides: Upload | None = None) -> bool:
+        unfinished = [u for u in self._all if not u.complete and not u.dropped and u is not besides]
+        if not unfinished:
+            return False
+        clients = Counter(upload.client for upload in unfinished)
+        oldest = min(unfinished, key=lambda upload: (-clients[upload.client], upload.number))
+        oldest.dropped = True
+        oldest.clock.reschedule(asyncio.get_running_loop().time())
+        return True
+
+
+class Slots:
+    """At most ``total`` requests at the same time, and an eighth more for clients that have none running."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.reserve = total, max(1, total // 8)
+        self._running: Counter[str] = Counter()
+
+    @property
+    def active(self) -> int:
+        """Requests that are running."""
+        return self._running.total()
+
+    def take(self, client: str) -> None:
+        """Start a request, or raise 503."""
+        room = self.total + (0 if self._running[client] else self.reserve)
+        if self.active >= room:
+            raise ApiError(503, f"{self.active} requests are being answered already; try again in a moment")
+        self._running[client] += 1
+
+    def release(self, client: str) -> None:
+        """End a request."""
+        self._running[client] -= 1
+        self._running += Counter()  # forget clients with nothing running

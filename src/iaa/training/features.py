@@ -1,0 +1,105 @@
+"""Features of a frozen network for a whole dataset, computed once and cached next to the runs."""
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from iaa.config import Config
+from iaa.data import Dataset
+from iaa.data.image_dataset import ImageDataset, transform
+from iaa.data.image_io import UnreadableImage
+from iaa.data.image_ref import box_array
+from iaa.data_source import ImageSource
+from iaa.embed import PRECISIONS, embed_images, resolve_device
+from iaa.models import Embedder
+from iaa.progress import counting
+from iaa.provenance import assemble, data_hash, describe, distinct_images, fingerprint
+from iaa.retrieval.embeddings import Embeddings
+from iaa.retrieval.shards import Shards
+
+CACHE = ".features"
+"""Folder of cached features below that of all runs."""
+
+_log = logging.getLogger("iaa.train")
+
+
+def cached_features(
+    config: Config, source: ImageSource, network: Embedder, *, quiet: bool = False
+) -> dict[str, Embeddings]:
+    """Embeddings by ``network`` of the training images (``"train"``) and of every test set by its name.
+
+    They are computed once for the same images and weights; what an interrupted pass has finished is kept.
+    """
+    parts = {"train": source.dataset.part("train"), **source.tests}
+    base = Path(source.root or ".")
+    images = distinct_images(parts.values(), base)
+    key = describe(network, config.model) | {
+        "data_sha256": data_hash(parts.values(), base, images),
+        "precision": config.precision,
+    }
+    name = fingerprint(key)[:20]
+    folder = Path(config.run.out).expanduser() / CACHE
+    files = {part: folder / f"{name}-{part}.safetensors" for part in parts}
+    if all(file.is_file() for file in files.values()):
+        _log.info("features of %s images are cached in %s", f"{len(images):,}", folder)
+        return {part: Embeddings.load(file) for part, file in files.items()}
+    dataset = ImageDataset(
+        [image.path for image in images.values()],
+        np.zeros(len(images), dtype=np.int64),
+        transform(False, **network.preprocessing),
+        cache=False,
+        on_bad_image="skip",
+        boxes=box_array(images.values()),
+        check=False,
+    )
+    shards = Shards(folder / f"{name}.parts", key)
+    try:
+        device = resolve_device(config.device)
+        with counting(len(images), done=shards.done, rate="images/s", quiet=quiet) as bar:
+            embed_images(
+                network.to(device),
+                dataset,
+                shards,
+                device=device,
+                precision=PRECISIONS[config.precision],
+                workers=config.images.workers,
+                on_batch=bar.advance,
+            )
+        rows, z, unreadable = shards.collect()
+        _check_readable(dict(unreadable), config)
+        ids = list(images)
+        position = {ids[row]: number for number, row in enumerate(rows.tolist())}
+        meta = {**key, "root": str(base), "weights": _source(network)}
+        made = {part: _part(dataset_, base, position, z, meta) for part, dataset_ in parts.items()}
+        for part, embeddings in made.items():
+            embeddings.save(files[part])
+        shards.remove()
+    finally:
+        shards.release()
+    return made
+
+
+def _part(
+    dataset: Dataset, base: Path, position: dict[str, int], z: torch.Tensor, meta: dict[str, object]
+) -> Embeddings:
+    return assemble(dataset, base, position, z, meta)
+
+
+def _check_readable(unreadable: dict[str, str], config: Config) -> None:
+    """Stop at unreadable images of any part, or list them if they may be left out."""
+    if not unreadable:
+        return
+    path, reason = next(iter(unreadable.items()))
+    if config.images.on_bad_image == "raise":
+        more = f" (and {len(unreadable) - 1} more)" if len(unreadable) > 1 else ""
+        raise ValueError(
+            f"{UnreadableImage(path, reason)}{more}; --images.on-bad-image skip leaves such images out"
+        )
+    for path, reason in unreadable.items():
+        _log.warning("left out %s: %s", path, reason)
+
+
+def _source(network: Embedder) -> str:
+    return "random" if network.loaded is None else network.loaded.source

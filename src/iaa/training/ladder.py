@@ -1,0 +1,352 @@
+"""The best model for a set of images: rungs from frozen to fine-tuned, chosen on held-out training classes.
+
+Features of the frozen network are computed once. Every rung is judged on training classes that it has not
+seen, several times with other classes held out; then it is made from all training classes and scored on the
+test classes, which choose nothing.
+"""
+
+import logging
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from iaa.config import Config, Network, Optimizer, RunOptions
+from iaa.data.dataset import draw_classes
+from iaa.data_source import ImageSource, build_network, classes_in_both, open_data
+from iaa.files import write_json, write_text
+from iaa.method.augment import IAA
+from iaa.method.whitening import Whitening
+from iaa.models import Embedder
+from iaa.models.heads import head_dim
+from iaa.models.vector_head import VectorHead
+from iaa.retrieval.embeddings import Embeddings
+from iaa.runs import CONFIG, LOG, METRICS, MODEL, STATISTICS, Run
+from iaa.training import scoring
+from iaa.training.features import cached_features
+from iaa.training.finalize import save_module
+
+FOLDS = 3
+"""How many times classes are held out."""
+HELD_OUT = 0.25
+"""Share of the training classes that is held out each time."""
+LEAST_CLASSES = 4
+"""Training classes that are needed to hold some of them out."""
+MOST_DIMENSIONS = 512
+RUNGS = "rungs"
+"""Folder of the trained rungs in the directory of a run."""
+
+Train = Callable[..., Run]
+_log = logging.getLogger("iaa.train")
+
+
+@dataclass
+class Rung:
+    """One way from images to embeddings."""
+
+    name: str
+    network: Network
+    """The head as a configuration names it."""
+    make: Callable[[Embeddings, str], nn.Module]
+    """From features with a train and a test part, and a name for what is written, to a head."""
+    held_out: list[dict[str, float]] = field(default_factory=list)
+    """R@1 and MAP@R on the held-out classes of each fold."""
+    head: nn.Module | None = None
+    run: Run | None = None
+    """Where the whole network was trained."""
+    left_out: str = ""
+    """Why it was not compared."""
+
+    def mean(self, name: str, folds: int = FOLDS) -> float:
+        """The mean of a score over the first folds."""
+        return statistics.mean(scores[name] for scores in self.held_out[:folds])
+
+
+def climb(config: Config, train: Train, *, run: Run | None = None, quiet: bool = False) -> Run:
+    """Compare the rungs, make the best one the model of a run, and return the run.
+
+    ``train`` is ``iaa.train``. An interrupted run continues with the rungs that are not finished.
+    """
+    if config.devices > 1:
+        raise ValueError("heads are compared on one device: use devices=1, or choose one with network.head")
+    source = open_data(config)
+    assert isinstance(source, ImageSource)  # vectors have a linear head unless another is named
+    _check_classes(source, config)
+    frozen = build_network(replace(config, network=replace(config.network, head="none")), source)
+    assert isinstance(frozen, Embedder)
+    run = Run.create(config, data=source) if run is None else Run(run, data=source)
+    with run.lock():
+        _log.info("%s\n%s", frozen.describe(), run.path)
+        began = time.monotonic()
+        features = cached_features(config, source, frozen, quiet=quiet)
+        rungs = _rungs(config, run, frozen, train)
+        for rung in rungs:
+            _judge(rung, features["train"], config)
+            if not rung.left_out:
+                rung.head = rung.make(_with_tests(features), rung.name)
+        if config.effort == "high":
+            rungs.append(_fine_tune(config, run, train, rungs, quiet))
+        _finish(run, source, frozen, features, rungs, _choose(rungs), time.monotonic() - began)
+    return run
+
+
+def _rungs(config: Config, run: Run, frozen: Embedder, train: Train) -> list[Rung]:
+    base, features = replace(config.network, freeze_backbone=True), frozen.features
+    whitened_dim = min(config.network.dim or features, features)
+    head_dim = min(config.network.dim or MOST_DIMENSIONS, features)
+
+    def whiten(data: Embeddings, name: str) -> nn.Module:
+        rows = data.where(split="train")
+        whitening = Whitening(dim=whitened_dim if whitened_dim < features else None)
+        return whitening.fit(data.z[rows].float(), data.labels[rows])
+
+    def trained(data: Embeddings, name: str) -> nn.Module:
+        network = _head_run(config, head_dim, run, train, data, name).network()
+        assert isinstance(network, VectorHead)
+        return network.head[-1]
+
+    rungs = [
+        Rung("frozen", replace(base, head="none", dim=None), lambda data, name: nn.Identity()),
+        Rung("whitening", replace(base, head="whitening", dim=whitened_dim), whiten),
+    ]
+    if config.effort != "quick":
+        network = replace(base, head="linear", head_start="whitening", dim=head_dim)
+        rungs.append(Rung(_with_method("head", config), network, trained))
+    return rungs
+
+
+def _head_run(config: Config, dim: int, run: Run, train: Train, data: Embeddings, name: str) -> Run:
+    """A head trained on features, in a directory of its own; one that is finished is used as it is."""
+    folder = run / RUNGS / _file_name(name)
+    if Run(folder).finished:
+        return Run(folder)
+    default = Config()
+    recipe = replace(
+        config,
+        data=f"embeddings:{folder}",
+        root=None,
+        model="auto",
+        network=Network(dim=dim, head="linear", head_start="whitening"),
+        epochs=HEAD_EPOCHS if config.epochs == default.epochs else config.epochs,
+        optimizer=HEAD_OPTIMIZER if config.optimizer == default.optimizer else config.optimizer,
+        split=replace(config.split, val_classes=0.0, per_class=None),
+        run=RunOptions(out=str(folder.parent), name=folder.name, untrained=False, logger="none"),
+    )
+    with _without_messages():
+        return train(recipe, data=data, quiet=True)
+
+
+def _fine_tune(config: Config, run: Run, train: Train, rungs: list[Rung], quiet: bool) -> Rung:
+    """The whole network, from the whitened head on: judged on the first fold, then trained on all classes.
+
+    It takes the place of the best head only if it is better on that fold; otherwise the second training
+    would be for nothing.
+    """
+    default, head = Config(), next(rung for rung in rungs if rung.name == "whitening")
+    network = replace(config.network, head="linear", head_start="whitening", freeze_bn=True)
+    recipe = replace(
+        config,
+        network=replace(network, dim=network.dim or MOST_DIMENSIONS),
+        images=replace(config.images, crop="zoom"),
+        epochs=TUNE_EPOCHS if config.epochs == default.epochs else config.epochs,
+        optimizer=TUNE_OPTIMIZER if config.optimizer == default.optimizer else config.optimizer,
+    )
+    rung = Rung(_with_method("fine-tuned", config), recipe.network, head.make)
+    judged = _tuned_run(replace(recipe, split=replace(config.split, val_classes=HELD_OUT)), run, train, quiet)
+    rung.held_out = [next(row["val"] for row in reversed(judged.log) if "val" in row)]
+    best = max(other.mean("MAP@R", 1) for other in rungs if other.held_out)
+    if rung.mean("MAP@R", 1) <= best:
+        rung.left_out = f"MAP@R {rung.mean('MAP@R', 1):.1f} on held-out classes, {best:.1f} without it"
+        return rung
+    rung.run = _tuned_run(recipe, run, train, quiet)
+    return rung
+
+
+def _tuned_run(recipe: Config, run: Run, train: Train, quiet: bool) -> Run:
+    name = "fine-tuned-judged" if recipe.split.val_classes else "fine-tuned"
+    options = RunOptions(out=str(run / RUNGS), name=name, untrained=False, logger=recipe.run.logger)
+    folder = run / RUNGS / name
+    if Run(folder).finished:
+        return Run(folder)
+    if folder.is_dir():
+        return train(resume=folder, quiet=quiet)
+    return train(replace(recipe, run=options), quiet=quiet)
+
+
+HEAD_EPOCHS = 20
+HEAD_OPTIMIZER = Optimizer(lr=1e-3)
+TUNE_EPOCHS = 8
+TUNE_OPTIMIZER = Optimizer(name="adamw", lr=3e-5, head_factor=3.0, warmup_epochs=0.5, average=0.99)
+
+
+def _with_method(name: str, config: Config) -> str:
+    return f"{name} + IAA" if config.augment.copies else name
+
+
+def _file_name(name: str) -> str:
+    return name.replace(" + ", "-").lower()
+
+
+@contextmanager
+def _without_messages() -> Iterator[None]:
+    level = _log.level
+    _log.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        _log.setLevel(level)
+
+
+def _judge(rung: Rung, data: Embeddings, config: Config) -> None:
+    """Score a rung on training classes that are held out in turns; what fails is left out with its reason."""
+    labels = data.labels.numpy()
+    try:
+        for fold in range(FOLDS):
+            held_out = draw_classes(np.unique(labels), HELD_OUT, seed=config.seed + fold)
+            split = np.where(np.isin(labels, held_out), "test", "train").tolist()
+            part = replace(data, split=split)
+            head = rung.make(part, f"{rung.name}-{fold}")
+            rung.held_out.append(_score(head, part.rows(part.where(split="test"))))
+    except ValueError as error:
+        if rung.name == "frozen":
+            raise
+        rung.left_out, rung.held_out = str(error), []
+        _log.warning("%s is left out: %s", rung.name, error)
+        return
+    _log.info("%s: MAP@R %.1f on held-out training classes", rung.name, rung.mean("MAP@R"))
+
+
+def _choose(rungs: list[Rung]) -> Rung:
+    """The rung with the best MAP@R on held-out classes; of equals, the simpler one."""
+    tuned = [rung for rung in rungs if rung.run is not None]
+    if tuned:
+        return tuned[0]
+    return max((rung for rung in rungs if rung.head is not None), key=lambda rung: rung.mean("MAP@R"))
+
+
+def _score(head: nn.Module, data: Embeddings, ks: tuple[int, ...] = (1,)) -> dict[str, float]:
+    return scoring.scores(replace(data, z=_apply(head, data.z)), ks)
+
+
+@torch.no_grad()
+def _apply(head: nn.Module, z: Tensor) -> Tensor:
+    head = head.cpu().eval()
+    return torch.cat([head(part.float()) for part in z.split(8192)])
+
+
+def _with_tests(features: dict[str, Embeddings]) -> Embeddings:
+    """Training and test rows in one object, as a run on vectors takes them; of several test sets, one."""
+    train, test = features["train"], next(data for name, data in features.items() if name != "train")
+    names = {**(train.class_names or {}), **(test.class_names or {})}
+    columns = ([*first, *second] for first, second in ((train.ids, test.ids), (train.split, test.split)))
+    ids, split = columns
+    return Embeddings(
+        torch.cat([train.z, test.z]),
+        torch.cat([train.labels, test.labels]),
+        ids,
+        names,
+        split,
+        [*train.role, *test.role],
+        train.meta,
+    )
+
+
+def _finish(
+    run: Run,
+    source: ImageSource,
+    network: Embedder,
+    features: dict[str, Embeddings],
+    rungs: list[Rung],
+    chosen: Rung,
+    seconds: float,
+) -> None:
+    """Write the model, its embeddings, statistics and scores, and the configuration that was chosen."""
+    table: dict[str, scoring.TestScores] = {}
+    for rung in rungs:
+        if rung.head is not None:
+            table[rung.name] = {
+                name: _score(rung.head, data, source.tests[name].ks)
+                for name, data in features.items()
+                if name != "train"
+            }
+        elif rung.run is not None:
+            table[rung.name] = rung.run.metrics["test"]
+    if chosen.run is not None:
+        config = replace(chosen.run.config, run=run.config.run)
+        for file in (MODEL, STATISTICS, LOG, *(path.name for path in chosen.run.embeddings_files.values())):
+            shutil.copyfile(chosen.run / file, run / file)
+    else:
+        config = _write_head(run, network, features, chosen)
+    write_text(run / CONFIG, config.to_json())
+    write_json(run / METRICS, _metrics(table, rungs, chosen, features["train"], source, seconds))
+
+
+def _write_head(run: Run, network: Embedder, features: dict[str, Embeddings], chosen: Rung) -> Config:
+    """Write the network with the chosen head, its embeddings and statistics; returns its configuration."""
+    assert chosen.head is not None
+    network.head, network.dim = chosen.head, head_dim(chosen.head, network.features)
+    config = replace(run.config, network=chosen.network)
+    meta = run.origin(network, seed=config.seed)
+    for name, data in features.items():
+        if name != "train":
+            file = "embeddings.safetensors" if name == "test" else f"embeddings-{name}.safetensors"
+            replace(data, z=_apply(chosen.head, data.z), meta=meta).save(run / file)
+    z = _apply(chosen.head, features["train"].z)
+    classes, labels = features["train"].labels.unique(return_inverse=True)
+    augment = IAA(len(classes), z.shape[1], **config.augment.keywords()).fit(z, labels)
+    save_module(run, MODEL, network)
+    save_module(run, STATISTICS, augment)
+    return config
+
+
+def _metrics(
+    table: dict[str, scoring.TestScores],
+    rungs: list[Rung],
+    chosen: Rung,
+    train: Embeddings,
+    source: ImageSource,
+    seconds: float,
+) -> dict[str, Any]:
+    rows = [{"name": rung.name, "held_out": rung.held_out, "left_out": rung.left_out} for rung in rungs]
+    classes = len(train.labels.unique())
+    return {
+        "test": table[chosen.name],
+        "table": table,
+        "epoch": 0,
+        "select": "held-out classes",
+        "validation": None,
+        "training_seconds": seconds,
+        "train": {
+            "samples": len(train),
+            "classes": classes,
+            "tested_as_well": len(classes_in_both(source)),
+        },
+        "ladder": {"rungs": rows, "chosen": chosen.name, "reason": reason(rungs, chosen)},
+    }
+
+
+def reason(rungs: list[Rung], chosen: Rung) -> str:
+    """Why a rung was chosen, in one sentence."""
+    folds = len(chosen.held_out)
+    best, frozen = (f"{rung.mean('MAP@R', folds):.1f}" for rung in (chosen, rungs[0]))
+    where = "on held-out training classes"
+    if chosen is rungs[0]:
+        return f"The frozen network was kept: nothing else was better {where} (MAP@R {best})."
+    name = f"{chosen.name[0].upper()}{chosen.name[1:]}"
+    return f"{name} was chosen: MAP@R {best} {where}, against {frozen} for the frozen network."
+
+
+def _check_classes(source: ImageSource, config: Config) -> None:
+    sizes = source.dataset.part("train").class_sizes()
+    if len(sizes) < LEAST_CLASSES:
+        raise ValueError(
+            f"{config.data} has {len(sizes)} training classes; comparing heads needs {LEAST_CLASSES}: "
+            "add classes, or take the network as it is with --network.head none"
+        )

@@ -1,0 +1,205 @@
+"""Floods and unfinished requests: others are answered meanwhile, and everything is given back."""
+
+import asyncio
+import io
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import pytest
+from PIL import Image
+
+import tiny_server
+from iaa.serve.admission import Slots, Uploads, client_of
+from iaa.serve.api_errors import ApiError
+
+
+def address(base: str) -> tuple[str, int]:
+    host, port = base.removeprefix("http://").split(":")
+    return host, int(port)
+
+
+def half_open(base: str, source: str = "127.0.0.1") -> socket.socket:
+    """An upload that is announced and begun, but does not go on."""
+    host, port = address(base)
+    line = socket.create_connection((host, port), 10, source_address=(source, 0))
+    head = f"POST /api/search HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: 5000\r\n"
+    line.sendall(f"{head}Content-Type: multipart/form-data; boundary=x\r\n\r\n--x\r\n".encode())
+    return line
+
+
+def costly(side: int) -> bytes:
+    """A few bytes that are many pixels."""
+    out = io.BytesIO()
+    Image.new("RGB", (side, side), "olive").save(out, "WEBP", lossless=True)
+    return out.getvalue()
+
+
+def test_uploads_that_never_finish_refuse_nobody(run, photo):
+    with tiny_server.served(tiny_server.service(run, in_flight=4)) as base:
+        lines = [half_open(base) for _ in range(12)]
+        time.sleep(0.3)
+        for _ in range(3):
+            assert tiny_server.post(base, photo, top=1).status_code == 200
+        assert httpx.get(f"{base}/api/health", timeout=10).status_code == 200
+        for line in lines:
+            line.close()
+
+
+def test_of_too_many_unfinished_uploads_the_oldest_of_the_worst_client_is_dropped(run):
+    with tiny_server.served(tiny_server.service(run, in_flight=2)) as base:  # four may be unfinished
+        polite = half_open(base, "127.0.0.2")
+        greedy = [half_open(base) for _ in range(4)]
+        answer = greedy[0].recv(4096)
+        assert b" 503 " in answer.splitlines()[0]
+        assert b"retry-after" in answer.lower()
+        polite.settimeout(0.5)
+        with pytest.raises(TimeoutError):  # nothing was said to it
+            polite.recv(1)
+        for line in (polite, *greedy):
+            line.close()
+
+
+def test_hundreds_of_idle_sockets_refuse_nobody(run, photo):
+    with tiny_server.served(tiny_server.service(run), connections=40) as base:
+        idle = []
+        for _ in range(70):
+            idle.append(socket.create_connection(address(base), 10))
+        assert httpx.get(f"{base}/api/health", timeout=10).status_code == 200
+        assert tiny_server.post(base, photo, top=1).status_code == 200
+        for line in idle:
+            line.close()
+
+
+def test_small_images_are_answered_while_costly_ones_flood_the_server(run, photo):
+    """Goes on as long as the flood does; large images wait or get 503, small ones get their answer."""
+    service = tiny_server.service(run, pixels=20_000_000)
+    content, statuses, stop = costly(4000), [], threading.Event()
+    with tiny_server.served(service) as base:
+        server = os.getpid()
+
+        def flood() -> None:
+            transport = httpx.HTTPTransport(local_address="127.0.0.2")
+            with httpx.Client(transport=transport, timeout=60) as client:
+                while not stop.is_set():
+                    with suppress(httpx.TransportError):
+                        files = {"image": content}
+                        statuses.append(client.post(f"{base}/api/search", files=files).status_code)
+                    time.sleep(0.05)
+
+        before = memory(server)
+        threads = [threading.Thread(target=flood) for _ in range(12)]
+        for thread in threads:
+            thread.start()
+        try:
+            tiny_server.eventually(lambda: len(statuses) >= 12)
+            for _ in range(10):
+                assert tiny_server.post(base, photo, top=1).status_code == 200
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+        assert set(statuses) <= {200, 503}
+        assert 503 in statuses
+        assert memory(server) - before < 300e6  # decoded, the flood has more than 500 MB
+
+
+def memory(pid: int) -> int:
+    with open(f"/proc/{pid}/status") as lines:
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+
+
+def test_a_client_that_leaves_gives_its_slot_back(run, photo):
+    service = tiny_server.service(run, in_flight=1, batch=1)
+    gate = threading.Event()
+    embed = service.batcher._run
+    service.batcher._run = lambda items: (gate.wait(20), embed(items))[1]
+    with tiny_server.served(service) as base:
+        with suppress(httpx.ReadTimeout):
+            httpx.post(f"{base}/api/search", files={"image": photo}, timeout=0.5)
+        gate.set()
+        tiny_server.eventually(lambda: tiny_server.post(base, photo, top=1).status_code == 200)
+
+
+def test_the_last_slots_are_for_clients_that_have_none():
+    slots = Slots(8)
+    for _ in range(8):
+        slots.take("a")
+    with pytest.raises(ApiError):
+        slots.take("a")
+    slots.take("b")
+    with pytest.raises(ApiError):
+        slots.take("c")  # the reserve is an eighth
+    slots.release("a")
+    slots.release("b")
+    slots.take("c")
+    assert slots.active == 8
+
+
+def test_bodies_in_memory_are_bounded():
+    async def fill() -> tuple[bool, bool]:
+        uploads = Uploads(count=10, size=1000)
+        async with asyncio.timeout(10) as first_clock, asyncio.timeout(10) as second_clock:
+            first, second = uploads.open("a", first_clock), uploads.open("b", second_clock)
+            uploads.receive(first, 600)
+            uploads.receive(second, 300)
+            first.complete = True
+            with pytest.raises(ApiError):  # the first is complete and stays
+                uploads.receive(second, 200)
+            uploads.close(first)
+            uploads.receive(second, 400)
+        return first.dropped, second.dropped
+
+    assert asyncio.run(fill()) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("host", "client"),
+    [
+        ("10.0.0.7", "10.0.0.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::9", "2001:db8:1:2::/64"),
+        ("testclient", "testclient"),
+    ],
+)
+def test_who_counts_as_one_client(host, client):
+    assert client_of({"client": (host, 1)}) == client
+    assert client_of({"client": None}) == "unknown"
+
+
+def test_a_gallery_file_changed_in_place_changes_no_answer(run, photo, tmp_path):
+    """In another process: serving from a mapping would end it with SIGBUS."""
+    copy = tmp_path / "runs" / "run"
+    shutil.copytree(run, copy)
+    script = (
+        "import sys, tiny_server, httpx; from pathlib import Path\n"
+        "service = tiny_server.service(Path(sys.argv[1]))\n"
+        "with tiny_server.served(service) as base:\n"
+        "    ask = lambda: httpx.get(base + '/api/search?id=3&top=9', timeout=60).json()['results']\n"
+        "    before = ask()\n"
+        "    for file in list(Path(sys.argv[1]).rglob('*.safetensors')):\n"
+        "        with open(file, 'r+b') as opened: opened.truncate(100)\n"
+        "    assert ask() == before\n"
+        "    about = httpx.get(base + '/api/class', params={'label': 'dark red'}, timeout=60)\n"
+        "    assert about.status_code == 200\n"
+        "    image = Path(sys.argv[2]).read_bytes()\n"
+        "    assert tiny_server.post(base, image, top=1).status_code == 200\n"
+    )
+    image = run.parents[1] / "images" / "light red" / "0.png"
+    paths = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "src"), *sys.path]
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(copy), str(image)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
