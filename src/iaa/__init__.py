@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from iaa.gallery.gallery import Gallery
     from iaa.inference import Model, load
     from iaa.method.augment import IAA
+    from iaa.method.augmentation import Augmentation
     from iaa.method.correction import correct, correction_weight, global_variance
     from iaa.method.gaussians import ClassStats, cov_distance, estimate, mean_distance
     from iaa.method.synthesis import synthesize
@@ -26,6 +27,7 @@ __version__ = "0.1.0"
 
 _LAZY: dict[str, str] = {
     "IAA": "iaa.method.augment",
+    "Augmentation": "iaa.method.augmentation",
     "BoostedLoss": "iaa.boosting",
     "ClassStats": "iaa.method.gaussians",
     "Config": "iaa.config",
