@@ -80,7 +80,7 @@ def test_train_is_callable_whatever_was_imported(before):
     code = f"""import iaa
 {before}
 import inspect
-assert list(inspect.signature(iaa.train).parameters) == ["config", "resume", "quiet"]
+assert list(inspect.signature(iaa.train).parameters) == ["config", "resume", "data", "quiet", "loss"]
 try:
     iaa.train()
 except ValueError as error:
