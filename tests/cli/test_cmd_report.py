@@ -145,7 +145,7 @@ def test_images_can_be_told_where(vectors, tmp_path):
         (["nowhere"], "no such run or embeddings file: nowhere"),
         (["RUN", "--out", "page.pdf"], "out must name a .html file, got page.pdf"),
         (["RUN", "--queries", "0"], "queries and answers must be at least 1, got 0 and 5"),
-        (["EMPTY"], "holds no embeddings*.safetensors: `iaa train` makes a run"),
+        (["EMPTY"], "has no embeddings of 'test': it is not a run directory"),
     ],
 )
 def test_mistakes_end_in_one_line(words, message, run, tmp_path, capsys):
@@ -174,7 +174,7 @@ def test_a_failing_report_costs_a_line_and_nothing_else(fault, message, run, mon
         raise fault
 
     monkeypatch.setattr("iaa.report.write.write_report", fail)
-    cmd_train._report(run, quiet=False)
+    cmd_train._report(Run(run), quiet=False)
     (line,) = capsys.readouterr().out.splitlines()
     assert message in line
     cmd_train._report(Run(run), quiet=True)

@@ -5,10 +5,6 @@ from typing import Annotated, Literal
 
 import tyro
 
-from iaa.gallery.gallery import Gallery
-from iaa.gallery.results import printable
-from iaa.gallery.transfer import export_vectors, import_vectors
-from iaa.inference import load
 from iaa.progress import tracking
 
 Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
@@ -38,6 +34,9 @@ def import_(
         index: The index of a new collection in Milvus; auto is hnsw.
         device: auto, cpu, cuda, cuda:1, mps.
     """
+    from iaa.gallery.transfer import import_vectors
+    from iaa.inference import load
+
     model = load(run, device=device)
     kind = None if index == "auto" else index
     with tracking("rows imported") as on_rows:
@@ -61,6 +60,11 @@ def export(
             file in RUN/galleries.
         device: auto, cpu, cuda, cuda:1, mps.
     """
+    from iaa.gallery.gallery import Gallery
+    from iaa.gallery.results import printable
+    from iaa.gallery.transfer import export_vectors
+    from iaa.inference import load
+
     model = load(run, device=device)
     opened = Gallery.open(model, gallery, store=store)
     with tracking("rows exported") as on_rows:
