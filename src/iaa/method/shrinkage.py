@@ -23,13 +23,13 @@ def shrink_covariance(covariance: Float[Tensor, "D D"], shrink: float) -> Float[
 
 
 def eigen(covariance: Float[Tensor, "D D"]) -> tuple[Float[Tensor, " D"], Float[Tensor, "D D"]]:
-    """Eigenvalues, smallest first, and eigenvectors; where the quick solver fails, in float64 with a tiny ridge.
+    """Eigenvalues, smallest first, and eigenvectors; in float64 with a tiny ridge where LAPACK fails.
 
-    Covariances of rank far below their size can keep LAPACK from converging.
+    Covariances of rank far below their size can keep it from converging.
     """
     try:
         return tuple(torch.linalg.eigh(covariance))
-    except torch.linalg.LinAlgError:
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
         wide = covariance.double()
         ridge = 1e-10 * wide.diagonal().mean()
         wide = (wide + wide.T) / 2 + ridge * torch.eye(len(wide), dtype=wide.dtype, device=wide.device)
