@@ -45,7 +45,8 @@ def climb(config: Config, train: Train, *, run: Run | None = None, quiet: bool =
     source = open_data(config)
     assert isinstance(source, ImageSource)  # vectors have a linear head unless another is named
     _check_classes(source, config)
-    frozen = build_network(replace(config, network=replace(config.network, head="none")), source)
+    bare = replace(config.network, head="none", freeze_backbone=True)
+    frozen = build_network(replace(config, network=bare), source)
     assert isinstance(frozen, Embedder)
     run = Run.create(config, data=source) if run is None else Run(run, data=source)
     with run.lock():
