@@ -143,7 +143,7 @@ def _approximate(
     rows.sub_(center := rows.mean(0))
     index = faiss.IndexHNSWFlat(
         rows.shape[1], 32
-    )  # with 16 links a fifth of 100,000 classes' neighbours were missed
+    )  # 16 links miss a third of the neighbours of 100,000 classes
     index.hnsw.efConstruction, index.hnsw.efSearch = 40, max(64, 2 * kept)
     index.add(rows.cpu().numpy())
     query = (stats.mean[classes].square_().sub_(center)).cpu().numpy()
