@@ -137,7 +137,7 @@ class Augment:
     scale: Literal["minmax", "raw"] = "minmax"
     """Distances of a class brought to [0, 1], or raw as Eq. 13 is printed."""
     search: Literal["exact", "approximate"] = "exact"
-    """How neighbours are found: exactly, or approximately for very many classes."""
+    """How neighbours are found; approximate needs faiss."""
     own_copies: bool | None = None
     """Whether a sample and its own copies may be a positive pair; None is yes for the triplet loss alone."""
     anchors: Literal["auto", "originals", "all"] = "auto"

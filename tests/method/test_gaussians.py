@@ -177,9 +177,7 @@ import numpy, torch, iaa
 z, labels = torch.randn(12, 3), torch.arange(12) % 3
 stats = iaa.estimate(z, labels, num_classes=3)
 for call in (
-    lambda: iaa.estimate(z.tolist(), labels, num_classes=3),
-    lambda: iaa.estimate(z, labels.tolist(), num_classes=3),
-    lambda: iaa.estimate(z.numpy(), labels.numpy(), num_classes=3),
+    lambda: iaa.estimate([[1.0], [1.0, 2.0]], labels, num_classes=3),
     lambda: iaa.correct(z),
     lambda: iaa.spearman(z.numpy()),
     lambda: iaa.score([[1.0], [1.0, 2.0]], [0, 1]),
@@ -192,6 +190,8 @@ for call in (
 kinds = [(z, labels), (z.numpy(), labels.numpy()), (z.tolist(), labels.tolist())]
 same = [iaa.score(*given, ks=(1,)) for given in kinds]
 print(same[0] == same[1] == same[2])
+means = [iaa.estimate(*given, num_classes=3).mean for given in kinds]
+print(torch.equal(means[0], means[1]), torch.allclose(means[0], means[2]))
 """
 
 
@@ -199,12 +199,11 @@ def test_lists_and_arrays_are_taken_or_refused_in_words():
     """In an interpreter of its own: here the types are checked before the functions see them."""
     out = subprocess.run([sys.executable, "-c", WORDS], capture_output=True, text=True, check=True).stdout
     assert out.splitlines() == [
-        "TypeError z must be a tensor, got list: torch.as_tensor makes one",
-        "TypeError labels must be a tensor, got list: torch.as_tensor makes one",
-        "TypeError z must be a tensor, got ndarray: torch.as_tensor makes one",
+        "ValueError z must be numbers in rows of one length, got list",
         "TypeError stats must be ClassStats, as iaa.estimate makes them, got Tensor",
         "TypeError stats must be ClassStats, as iaa.estimate makes them, got ndarray",
         "ValueError z must be numbers of shape (N, D), got a list",
         "ValueError labels must be integers of shape (N,), got a list",
         "True",
+        "True True",
     ]

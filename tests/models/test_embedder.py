@@ -107,7 +107,7 @@ def test_the_defaults_are_the_papers():
 def test_mistakes_are_named():
     with pytest.raises(ValueError, match="pool must be one of 'avg', 'avg\\+max'; got 'mean'"):
         small(pool="mean")
-    with pytest.raises(ValueError, match="dim must be 1 or more, or None for the bare backbone; got 0"):
+    with pytest.raises(ValueError, match="dim must be 1 or more, or None for the bare features; got 0"):
         small(dim=0)
 
 

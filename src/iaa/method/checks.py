@@ -24,7 +24,12 @@ def as_tensor(name: str, values: Any) -> Tensor:
         return values
     if isinstance(values, list | tuple) and values and isinstance(values[0], Tensor):
         return torch.stack(list(values))
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError as error:  # rows of different lengths
+        raise ValueError(
+            f"{name} must be numbers in rows of one length, got {type(values).__name__}"
+        ) from error
     if array.dtype.kind not in "biuf":
         hint = f"; {ENCODE}" if name == "labels" else ""
         raise TypeError(f"{name} must hold numbers, got {array.dtype} such as {array.flat[0]}{hint}")

@@ -61,7 +61,7 @@ def correct(
     """The corrected variance of every class, or of ``classes`` alone (Eq. 11-16).
 
     No (C, C) matrix is ever held: distances are worked through in blocks. Where nobody can lend, the global
-    variance stands in. ``search="approximate"`` looks at nearby classes only, for very many of them.
+    variance stands in. ``search="approximate"`` finds neighbours with faiss, for very many classes.
     """
     kernel: dict[str, Any] = {
         "neighbors": neighbors,

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from iaa.errors import need
 from iaa.method.gaussians import ClassStats
 
 Search = Literal["exact", "approximate"]
@@ -17,8 +18,6 @@ GROUP = 32
 """Lenders ranked together in a first step."""
 SMALL = 256
 """Up to so many lenders, distances are plain differences, so that ties are exact."""
-CELLS, SHARE, SEEN, ROUNDS = 2, 0.1, 1024, 4
-"""Approximate search: cells per root of the lenders' number, lenders seen (share, least), k-means rounds."""
 SAMPLE = 4096
 """Lenders among which the approximate search looks for the nearest and the farthest."""
 
@@ -138,58 +137,19 @@ def _positions(lender: Int[Tensor, "L"], classes: Int[Tensor, "Q"], num_classes:
 def _approximate(
     stats: ClassStats, lender: Int[Tensor, "L"], classes: Int[Tensor, "Q"], own: Int[Tensor, "Q"], kept: int
 ) -> tuple[Int[Tensor, "Q K"], Bool[Tensor, "Q K"]]:
-    """Neighbours among the lenders of nearby cells: matrix products over a few percent of all pairs.
-
-    Lenders are divided into cells around centres; the queries of a cell are compared with the lenders of that
-    cell and of the next ones, until enough of all lenders were seen.
-    """
+    """Neighbours from a navigable graph, whose work grows hardly faster than the number of classes."""
+    faiss = need("faiss", extra="faiss")
     rows = stats.mean[lender].square_()
     rows.sub_(center := rows.mean(0))
-    centers = _cell_centers(rows, int(CELLS * len(lender) ** 0.5) + 1)
-    order, starts, sizes = _by_cell(_nearest_center(rows, centers), len(centers))
-    rows, half_norm = rows[order], rows[order].square().sum(1) / 2
-    queries = stats.mean[classes].square_().sub_(center)
-    query_order, query_starts, query_sizes = _by_cell(_nearest_center(queries, centers), len(centers))
-    position = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order), device=order.device))
-    own = position[own.clamp(min=0)].where(own >= 0, -1)  # where the lenders of a cell lie together
-    near = classes.new_zeros((len(classes), kept))
-    valid = torch.zeros_like(near, dtype=torch.bool)
-    wanted = max(SHARE * len(rows), SEEN, 4 * kept)
-    everyone, begins = torch.arange(len(rows), device=rows.device), [*starts.tolist(), len(rows)]
-    for cell in query_sizes.nonzero().flatten().tolist():
-        asked = query_order[query_starts[cell] : query_starts[cell] + query_sizes[cell]]
-        closest = (centers - centers[cell]).square().sum(1).argsort()
-        enough = int((sizes[closest].cumsum(0) < wanted).sum()) + 1
-        seen = torch.cat([everyone[begins[c] : begins[c + 1]] for c in closest[:enough].tolist()])
-        lending, half = rows[seen], half_norm[seen]
-        for part in asked.split(max(1, BLOCK // len(seen))):
-            scores = torch.addmm(half, queries[part], lending.T, alpha=-1)
-            scores.masked_fill_(seen == own[part][:, None], torch.inf)
-            values, best = scores.topk(min(kept, len(seen)), dim=1, largest=False)
-            near[part, : best.shape[1]] = order[seen[best]]
-            valid[part, : best.shape[1]] = values < torch.inf
-    return lender[near], valid
-
-
-def _cell_centers(rows: Float[Tensor, "L D"], cells: int) -> Float[Tensor, "P D"]:
-    """Centres of cells by a few rounds of k-means on a seeded sample."""
-    shuffled = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0)).to(rows.device)
-    centers, sample = rows[shuffled[:cells]], rows[shuffled[: 64 * cells]]
-    for _ in range(ROUNDS):
-        cell = _nearest_center(sample, centers)
-        size = cell.bincount(minlength=len(centers))[:, None]
-        mean = torch.zeros_like(centers).index_add_(0, cell, sample) / size.clamp(min=1)
-        centers = mean.where(size > 0, centers)
-    return centers
-
-
-def _nearest_center(rows: Float[Tensor, "N D"], centers: Float[Tensor, "P D"]) -> Int[Tensor, "N"]:
-    half_norm = centers.square().sum(1) / 2
-    step = max(1, BLOCK // len(centers))
-    return torch.cat([(block @ centers.T - half_norm).argmax(1) for block in rows.split(step)])
-
-
-def _by_cell(cell: Int[Tensor, "N"], cells: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows in the order of their cells, and where each cell begins and how many it has."""
-    sizes = cell.bincount(minlength=cells)
-    return cell.argsort(stable=True), sizes.cumsum(0) - sizes, sizes
+    index = faiss.IndexHNSWFlat(
+        rows.shape[1], 32
+    )  # 16 links miss a third of the neighbours of 100,000 classes
+    index.hnsw.efConstruction, index.hnsw.efSearch = 40, max(64, 2 * kept)
+    index.add(rows.cpu().numpy())
+    query = (stats.mean[classes].square_().sub_(center)).cpu().numpy()
+    _, nearest = index.search(query, min(kept + 1, len(lender)))
+    position = torch.from_numpy(nearest).to(lender.device)
+    real = (position >= 0) & (position != own[:, None])
+    front = real.int().argsort(dim=1, descending=True, stable=True)[:, :kept]  # the real ones, order kept
+    position, real = position.gather(1, front), real.gather(1, front)
+    return lender[position.clamp(min=0)], real
