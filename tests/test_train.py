@@ -13,6 +13,7 @@ import tiny_runs
 from iaa import models
 from iaa.config import Augment, BatchOptions, Images, Network, Optimizer, RunOptions, Split, load_config
 from iaa.train import train
+from iaa.training.defaults import resolve
 from iaa.training.schedules import rate_factor
 
 
@@ -26,7 +27,7 @@ def test_a_run_leaves_everything(data, tmp_path):
         data, tmp_path, run=RunOptions(out=str(tmp_path), name="run-1", logger="tensorboard")
     )
     folder = train(config, quiet=True)
-    assert load_config(folder) == config
+    assert load_config(folder) == resolve(config)
     written = json.loads((folder / "surroundings.json").read_text())
     assert written["seed"] == 0
     assert written["versions"]["torch"] == importlib.metadata.version("torch")

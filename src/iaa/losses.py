@@ -145,7 +145,7 @@ def build(name: str, *, num_classes: int, dim: int, **options: Option) -> Baseli
     10
     """
     if own := PAIRS.get(name) or PROXIES.get(name):
-        _check_options(own, options)
+        _check_options(name, own, options)
         return own(**options) if name in PAIRS else own(num_classes, dim, **options)
     classes = _by_key(losses, losses.BaseMetricLossFunction)
     kind = classes.get(_key(SHORT.get(name, name)))
@@ -155,7 +155,7 @@ def build(name: str, *, num_classes: int, dim: int, **options: Option) -> Baseli
     needed = {key: value for key, value in sizes.items() if key in _required(kind)}
     if missing := _required(kind) - {*needed, *options}:
         raise ValueError(f"loss {name} needs the options {', '.join(sorted(missing))}")
-    _check_options(kind, options)
+    _check_options(name, kind, options)
     return Baseline(kind(**needed, **options), None)
 
 
@@ -182,9 +182,15 @@ def with_memory(baseline: Baseline, *, dim: int, size: int) -> Baseline:
     return Baseline(losses.CrossBatchMemory(baseline.loss, dim, size, miner=baseline.miner), None)
 
 
-def _check_options(make: Callable[..., Any], options: dict[str, Option]) -> None:
-    """Raise where text is given for what is a number by default."""
-    for name, parameter in inspect.signature(make).parameters.items():
+def _check_options(loss: str, make: Callable[..., Any], options: dict[str, Option]) -> None:
+    """Raise for options that do not exist, and for text where a number is the default."""
+    parameters = inspect.signature(make).parameters
+    named = [name for name in parameters if name not in (*SIZES, "dim")]
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        for name in options:
+            if name not in named:
+                raise unknown(f"loss_options of {loss}", name, named)
+    for name, parameter in parameters.items():
         if isinstance(options.get(name), str) and isinstance(parameter.default, int | float):
             raise ValueError(f"option {name} must be a number, got {options[name]!r}")
 

@@ -34,6 +34,7 @@ def words(data, out):
         "1",
         "--no-report",
     ]
+    small += ["--model", "convnet"]
     return ["--data", f"folder:{data}", *small, "--batch.classes", "4", "--augment.neighbors", "3", *run]
 
 
