@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # Threads that wait do not spin: kinder, and quicker on a busy machine.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: help run test check static format docs results torture clean
+.PHONY: help run test quick check static format docs results torture clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -14,8 +14,12 @@ help:  ## list the targets
 run: $(READY)  ## set up, then train and measure the embedded default
 	$(BIN)/iaa train
 
-test: $(READY)  ## set up, then run the tests
-	$(BIN)/python -m pytest -q
+test: $(READY)  ## set up, then run the tests, on all cores
+	$(BIN)/python -m pytest -q -n auto --dist loadfile --durations=20
+
+quick: $(READY)  ## the daily loop: no training, no browser, no killed processes
+	$(BIN)/python -m pytest -q -n auto --dist loadfile tests/method tests/retrieval tests/test_boosting.py tests/test_losses.py \
+	  tests/test_config.py tests/test_errors.py tests/test_files.py tests/presets
 
 check: static docs test  ## all that CI runs: format, lint, types, import directions, documentation, tests
 
