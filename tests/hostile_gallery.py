@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 from iaa import Embeddings
-from iaa.report.blocks import Atlas
+from iaa.report.blocks import AtlasBlock
 from iaa.report.class_atlas import COLUMNS
 
 NASTY = (
@@ -38,11 +38,11 @@ def embeddings(folder: Path, *, classes: int = 60, each: int = 4, dim: int = 6, 
     return Embeddings(z, labels, ids, {label: name(label) for label in range(classes)}, meta=meta)
 
 
-def atlas(name: str, rows: int = 3) -> Atlas:
+def atlas(name: str, rows: int = 3) -> AtlasBlock:
     """Rows as the page's script reads them, each lending to the first."""
     cells = [[f"{name} {row}", 4, 50.0, 50.0, 1.0, 1.0, 2.0, 0.5, 0.1, [[0, 0.5]], []] for row in range(rows)]
     data = {"columns": [list(column) for column in COLUMNS], "rows": cells, "examples": [-1] * rows}
-    return Atlas(name, data | {"sheet": None, "across": 0, "tall": 0, "side": 40})
+    return AtlasBlock(name, data | {"sheet": None, "across": 0, "tall": 0, "side": 40})
 
 
 def colour(label: int) -> tuple[int, int, int]:

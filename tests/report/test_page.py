@@ -11,8 +11,7 @@ pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")
 
 from iaa.report.blocks import (
-    Cell,
-    Facts,
+    FactTable,
     Figures,
     Headline,
     Page,
@@ -20,8 +19,9 @@ from iaa.report.blocks import (
     Section,
     Strip,
     Strips,
+    StripTile,
     Table,
-    Tile,
+    TableCell,
 )
 from iaa.report.figure_style import Figure, label_text, legend, panels
 from iaa.report.page import render
@@ -61,12 +61,12 @@ def figure():
 
 @pytest.fixture(scope="module")
 def page():
-    tile = Tile(None, EVIL, "wrong", EVIL)
+    tile = StripTile(None, EVIL, "wrong", EVIL)
     blocks = [
-        Table(EVIL, ("", EVIL), ((Cell(EVIL, EVIL, strong=True), Cell(EVIL)),), (EVIL,)),
+        Table(EVIL, ("", EVIL), ((TableCell(EVIL, EVIL, strong=True), TableCell(EVIL)),), (EVIL,)),
         Paragraph(EVIL, (EVIL,), "good"),
         Figures((figure(),)),
-        Facts(EVIL, ((EVIL, EVIL),), ((EVIL, EVIL),)),
+        FactTable(EVIL, ((EVIL, EVIL),), ((EVIL, EVIL),)),
         Strips(EVIL, EVIL, (Strip(tile, ((EVIL, (tile,)),)),)),
         hostile_gallery.atlas(EVIL),
     ]

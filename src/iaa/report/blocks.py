@@ -7,7 +7,7 @@ from iaa.report.figure_style import Figure
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """A table's cell: its text, smaller text below it, and whether it stands out."""
 
     text: str
@@ -24,7 +24,7 @@ class Table:
     kind: ClassVar[str] = "table"
     caption: str
     head: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[TableCell, ...], ...]
     notes: tuple[str, ...] = ()
 
 
@@ -47,7 +47,7 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class Facts:
+class FactTable:
     """Names and values, such as a configuration; ``more`` is folded away."""
 
     kind: ClassVar[str] = "facts"
@@ -57,7 +57,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Tile:
+class StripTile:
     """One image: a data URI or None, its name, and a frame: query, right, wrong or none."""
 
     uri: str | None
@@ -75,8 +75,8 @@ class Tile:
 class Strip:
     """A query and the images retrieved for it, a row for each run; or a sample and its synthetics."""
 
-    query: Tile
-    rows: tuple[tuple[str, tuple[Tile, ...]], ...]
+    query: StripTile
+    rows: tuple[tuple[str, tuple[StripTile, ...]], ...]
     """The name of a row (empty if there is only one) and its tiles."""
 
 
@@ -92,7 +92,7 @@ class Strips:
 
 
 @dataclass(frozen=True)
-class Atlas:
+class AtlasBlock:
     """All classes of a run as a table that can be sorted and searched."""
 
     kind: ClassVar[str] = "atlas"
@@ -101,7 +101,7 @@ class Atlas:
     """Columns and rows, as the page's script reads them."""
 
 
-Block = Table | Paragraph | Figures | Facts | Strips | Atlas
+Block = Table | Paragraph | Figures | FactTable | Strips | AtlasBlock
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from iaa.analysis.atlas import ClassRow
-from iaa.report.blocks import Atlas, Cell, Strip, Strips, Table, Tile
+from iaa.report.blocks import AtlasBlock, Strip, Strips, StripTile, Table, TableCell
 from iaa.report.findings import Findings
 from iaa.report.thumbnails import sprite
 
@@ -27,7 +27,7 @@ COLUMNS = (
 )
 
 
-def atlas(findings: Findings) -> Atlas | None:
+def atlas(findings: Findings) -> AtlasBlock | None:
     """Columns and rows; lenders are row numbers, images are positions in one sheet of small images."""
     if findings.atlas is None:
         return None
@@ -68,7 +68,7 @@ def atlas(findings: Findings) -> Atlas | None:
     }
     omitted = len(findings.atlas.classes) - len(rows)
     more = f"; `iaa analyze atlas --out` writes {omitted:,} more" if omitted else ""
-    return Atlas(f"{findings.name}{more}", data)
+    return AtlasBlock(f"{findings.name}{more}", data)
 
 
 def suspects(findings: Findings, *, shown: int = 12) -> Strips | Table | None:
@@ -83,17 +83,22 @@ def suspects(findings: Findings, *, shown: int = 12) -> Strips | Table | None:
     )
     if findings.around is None:  # no images
         rows = [
-            (Cell(suspect.id), Cell(suspect.name), Cell(suspect.other_name), Cell(f"{suspect.evidence:.2f}"))
+            (
+                TableCell(suspect.id),
+                TableCell(suspect.name),
+                TableCell(suspect.other_name),
+                TableCell(f"{suspect.evidence:.2f}"),
+            )
             for suspect in shown_suspects
         ]
         return Table(title, ("sample", "labelled", "nearer to", "evidence, nats"), tuple(rows), (caption,))
 
-    def example(label: int, name: str, note: str) -> Tile:
-        return Tile(findings.images.uri(first[label]) if label in first else None, name, note=note)
+    def example(label: int, name: str, note: str) -> StripTile:
+        return StripTile(findings.images.uri(first[label]) if label in first else None, name, note=note)
 
     strips = []
     for suspect in shown_suspects:
-        sample = Tile(findings.images.uri(suspect.id), suspect.id.rpartition("/")[2], "query")
+        sample = StripTile(findings.images.uri(suspect.id), suspect.id.rpartition("/")[2], "query")
         own = example(suspect.label, suspect.name, "labelled")
         other = example(suspect.other_label, suspect.other_name, "nearer to")
         strips.append(Strip(sample, (("", (own, other)),)))

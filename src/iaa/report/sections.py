@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from iaa.report import class_atlas, figures, strips
-from iaa.report.blocks import Block, Cell, Figures, Paragraph, Section, Table
+from iaa.report.blocks import Block, Figures, Paragraph, Section, Table, TableCell
 from iaa.report.findings import Findings
 from iaa.report.tables import run_facts, score_tables
 
@@ -84,8 +84,8 @@ def _coefficients(findings: Findings) -> Table:
     pairs = dict.fromkeys((item.squared, item.root) for item in result.coefficients)
     rows = tuple(
         (
-            Cell(f"{'squared' if squared else 'plain'} means, {'deviations' if root else 'variances'}"),
-            *(Cell(f"{result.value(p=p, squared=squared, root=root):.2f}") for p in powers),
+            TableCell(f"{'squared' if squared else 'plain'} means, {'deviations' if root else 'variances'}"),
+            *(TableCell(f"{result.value(p=p, squared=squared, root=root):.2f}") for p in powers),
         )
         for squared, root in pairs
     )
@@ -160,7 +160,7 @@ def cost(all_findings: Sequence[Findings]) -> Section | None:
             share = f"{100 * statistics / total:.1f} %" if total else ""
             speed = f"{log.images_per_second[-1]:,.0f}"
             cells = (f"{total / 60:.1f}", f"{total / len(log.seconds):.1f}", share, speed)
-            rows.append((Cell(findings.name), *map(Cell, cells)))
+            rows.append((TableCell(findings.name), *map(TableCell, cells)))
         if findings.cost is not None:
             parts = [figures.cost(findings.cost, parts=(part,)) for part in ("time", "memory")]
             blocks += [Figures(tuple(parts)), Paragraph("Measured on: " + " ".join(findings.cost.what))]

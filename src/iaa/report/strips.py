@@ -6,7 +6,7 @@ from typing import Any
 
 from iaa.analysis.example_queries import Retrieved
 from iaa.errors import need
-from iaa.report.blocks import Strip, Strips, Tile
+from iaa.report.blocks import Strip, Strips, StripTile
 from iaa.report.findings import Findings
 from iaa.report.thumbnails import data_uri, from_tensor
 from iaa.retrieval.embeddings import Embeddings
@@ -30,7 +30,7 @@ def query_strips(all_findings: Sequence[Findings], which: str, title: str, capti
     return Strips(title, caption, tuple(strips))
 
 
-def _retrieved(findings: Findings, result: Retrieved, position: int) -> tuple[Tile, ...]:
+def _retrieved(findings: Findings, result: Retrieved, position: int) -> tuple[StripTile, ...]:
     columns = (part[position].tolist() for part in (result.nearest, result.similarity, result.right))
     return _neighbour_tiles(findings, findings.data, *columns)
 
@@ -41,7 +41,7 @@ def _neighbour_tiles(
     rows: Sequence[int],
     similarities: Sequence[float],
     right: Sequence[bool],
-) -> tuple[Tile, ...]:
+) -> tuple[StripTile, ...]:
     """Neighbours with their similarity, framed by whether they are of the right class."""
     return tuple(
         _tile(findings, data, row, "right" if same else "wrong", f"{similarity:.2f}")
@@ -49,9 +49,9 @@ def _neighbour_tiles(
     )
 
 
-def _tile(findings: Findings, data: Embeddings, row: int, frame: str, note: str = "") -> Tile:
+def _tile(findings: Findings, data: Embeddings, row: int, frame: str, note: str = "") -> StripTile:
     name = findings.class_name(int(data.labels[row]))
-    return Tile(findings.images.uri(data.ids[row]), name, frame, note)
+    return StripTile(findings.images.uri(data.ids[row]), name, frame, note)
 
 
 def neighbour_strips(findings: Findings, *, shown: int = 6) -> Strips | None:
@@ -83,10 +83,12 @@ def decoded_strips(findings: Findings) -> Strips | None:
         return None
     strips = []
     for position, name in enumerate(decoded.names):
-        own = Tile(_uri(decoded.reconstructions[position]), "reconstruction")
+        own = StripTile(_uri(decoded.reconstructions[position]), "reconstruction")
         synthetics = enumerate(decoded.synthetics[position], 1)
-        others = [Tile(_uri(pixels), f"synthetic {number}") for number, pixels in synthetics]
-        strips.append(Strip(Tile(_uri(decoded.images[position]), name, "query"), (("", (own, *others)),)))
+        others = [StripTile(_uri(pixels), f"synthetic {number}") for number, pixels in synthetics]
+        strips.append(
+            Strip(StripTile(_uri(decoded.images[position]), name, "query"), (("", (own, *others)),))
+        )
     caption = (
         "Left an image the decoder has not seen, then its reconstruction, then synthetics drawn around its "
         f"embedding. The decoder was trained on {decoded.seen:,} images for {decoded.epochs} epochs and "
@@ -114,7 +116,7 @@ def contact_sheet(strips: Strips, path: str | Path, *, side: int = 112) -> Path:
     return path
 
 
-def _opened(tile: Tile, side: int) -> Any:
+def _opened(tile: StripTile, side: int) -> Any:
     import base64
     import io
 

@@ -6,7 +6,7 @@ from typing import Any
 from iaa.analysis.regression import best_untrained, lowered, untrained_rows
 from iaa.config import Config
 from iaa.presets import flat_fields, paper_row
-from iaa.report.blocks import Cell, Facts, Table
+from iaa.report.blocks import FactTable, Table, TableCell
 from iaa.report.findings import Findings, Scores
 from iaa.retrieval.significance import Difference
 
@@ -25,8 +25,8 @@ def _score_table(all_findings: Sequence[Findings], part: str, *, several: bool) 
         rows.append((_name(findings, alone=len(all_findings) == 1), *_scores(findings, part, metrics)))
         gains = findings.against_first.get(part)
         if gains:
-            name = Cell("difference", detail=f"to {all_findings[0].name}")
-            rows.append((name, *(_gain(gains[m]) if m in gains else Cell("") for m in metrics)))
+            name = TableCell("difference", detail=f"to {all_findings[0].name}")
+            rows.append((name, *(_gain(gains[m]) if m in gains else TableCell("") for m in metrics)))
     paper, departures = _paper(tested, part, metrics)
     unseen = all(
         findings.run.metrics and not findings.run.metrics["train"].get("tested_as_well")
@@ -41,7 +41,7 @@ def _score_table(all_findings: Sequence[Findings], part: str, *, several: bool) 
     return Table(f"{title}, percent", ("", *metrics), (*rows, *paper), tuple(notes))
 
 
-def _scores(findings: Findings, part: str, metrics: Sequence[str]) -> list[Cell]:
+def _scores(findings: Findings, part: str, metrics: Sequence[str]) -> list[TableCell]:
     """A run's scores with intervals; those that training lowered are marked."""
     scores = findings.scores[part]
     rows = untrained_rows((findings.run.metrics or {}).get("table", {}), part)
@@ -50,17 +50,17 @@ def _scores(findings: Findings, part: str, metrics: Sequence[str]) -> list[Cell]
     for metric in metrics:
         score = scores.metrics.get(metric)
         if score is None:
-            cells.append(Cell(""))
+            cells.append(TableCell(""))
             continue
         low, high = score["over_classes"]
         worse = bool(lowered({metric: score["value"]}, reference))
-        cells.append(Cell(f"{score['value']:.1f}", f"{low:.1f} – {high:.1f}", strong=True, worse=worse))
+        cells.append(TableCell(f"{score['value']:.1f}", f"{low:.1f} – {high:.1f}", strong=True, worse=worse))
     return cells
 
 
-def _untrained(tested: Sequence[Findings], part: str, metrics: Sequence[str]) -> list[tuple[Cell, ...]]:
+def _untrained(tested: Sequence[Findings], part: str, metrics: Sequence[str]) -> list[tuple[TableCell, ...]]:
     """The other rows of the runs' own tables, once; runs on the same data share those before training."""
-    rows: dict[tuple[str, ...], tuple[Cell, ...]] = {}
+    rows: dict[tuple[str, ...], tuple[TableCell, ...]] = {}
     differ = len({_setting(findings.scores[part]) for findings in tested}) > 1
     for findings in tested:
         for row, tests in (findings.run.metrics or {}).get("table", {}).items():
@@ -70,7 +70,7 @@ def _untrained(tested: Sequence[Findings], part: str, metrics: Sequence[str]) ->
             name = f"{findings.name}, last epoch" if last_epoch else row
             name = f"{name}, {findings.name}" if differ and not row.startswith("trained") else name
             cells = [f"{tests[part][m]:.1f}" if m in tests[part] else "" for m in metrics]
-            rows.setdefault((name, *cells), (Cell(name), *map(Cell, cells)))
+            rows.setdefault((name, *cells), (TableCell(name), *map(TableCell, cells)))
     return list(rows.values())
 
 
@@ -81,9 +81,9 @@ def _paper(tested: Sequence[Findings], part: str, metrics: Sequence[str]) -> tup
         expected = paper_row(config) if config else None
         if config and expected and part in expected.numbers:
             numbers = expected.numbers[part]
-            cells = [Cell(f"{numbers[m]:.1f}" if m in numbers else "") for m in metrics]
+            cells = [TableCell(f"{numbers[m]:.1f}" if m in numbers else "") for m in metrics]
             arm = "with IAA" if config.augment.copies else "baseline"
-            name = Cell(f"paper, {arm}", detail=", ".join(expected.tables))
+            name = TableCell(f"paper, {arm}", detail=", ".join(expected.tables))
             rows[expected.preset, arm] = (name, *cells)
             if expected.departures:
                 departures = ", ".join(expected.departures)
@@ -91,9 +91,9 @@ def _paper(tested: Sequence[Findings], part: str, metrics: Sequence[str]) -> tup
     return list(rows.values()), list(notes.values())
 
 
-def _name(findings: Findings, *, alone: bool) -> Cell:
+def _name(findings: Findings, *, alone: bool) -> TableCell:
     name = "trained" if alone and findings.run.metrics else findings.name
-    return Cell(name, detail=_epoch(findings), strong=True)
+    return TableCell(name, detail=_epoch(findings), strong=True)
 
 
 def _epoch(findings: Findings) -> str:
@@ -104,11 +104,11 @@ def _epoch(findings: Findings) -> str:
     return f"epoch {metrics['epoch'] + 1}, {chosen}"
 
 
-def _gain(difference: Difference) -> Cell:
+def _gain(difference: Difference) -> TableCell:
     p = "p < 0.001" if difference.p_classes < 0.001 else f"p = {difference.p_classes:.3f}"
     clear = difference.low > 0 or difference.high < 0
     interval = f"{_signed(difference.low)} to {_signed(difference.high)}"
-    return Cell(
+    return TableCell(
         _signed(difference.mean), f"{interval}\n{p}", strong=clear, worse=clear and difference.mean < 0
     )
 
@@ -142,13 +142,13 @@ def _how_to_read(all_findings: Sequence[Findings], tested: Sequence[Findings]) -
     return notes
 
 
-def run_facts(findings: Findings) -> Facts:
+def run_facts(findings: Findings) -> FactTable:
     """The run in a few lines; every field of its configuration folded away."""
     run = findings.run
     if run.config is None:
         meta = findings.data.meta.items()
         shown = [(key, str(value)) for key, value in meta if isinstance(value, str | int | float)]
-        return Facts(findings.name, (("file", str(run.path)), *shown))
+        return FactTable(findings.name, (("file", str(run.path)), *shown))
     rows = _recipe(run.config)
     if run.metrics:
         train = run.metrics["train"]
@@ -162,7 +162,7 @@ def run_facts(findings: Findings) -> Facts:
         commit = run.surroundings["commit"] or "unknown"
         rows.append(("started", f"{run.surroundings['started']}, commit {commit}"))
     fields = [(name, str(value)) for name, value in flat_fields(run.config).items()]
-    return Facts(findings.name, tuple(rows), tuple(fields))
+    return FactTable(findings.name, tuple(rows), tuple(fields))
 
 
 def _recipe(config: Config) -> list[tuple[str, str]]:

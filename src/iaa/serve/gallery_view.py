@@ -60,9 +60,9 @@ class GalleryView:
             image=None if version is None else f"/api/images/{row}?v={version}",
         )
 
-    def hit(self, row: int, similarity: float) -> schemas.Hit:
+    def hit(self, row: int, similarity: float) -> schemas.SearchHit:
         """An image with its similarity to the query."""
-        return schemas.Hit(**dict(self.image(row)), similarity=round(similarity, 6))
+        return schemas.SearchHit(**dict(self.image(row)), similarity=round(similarity, 6))
 
     def sample(self, label: str | None, limit: int) -> schemas.ImageList:
         """The first images of a class, or one image each of classes spread over the whole gallery."""
@@ -140,7 +140,7 @@ def _variation(analysis: BackgroundAnalysis, label: str) -> dict[str, Any]:
         "spread": row.total_variance / analysis.mean_variance if varies else None,
         "directions": row.effective_rank,
         "borrowed": row.alpha,
-        "lenders": [schemas.Lender(label=lender.name, share=lender.share) for lender in row.lenders],
+        "lenders": [schemas.ClassLender(label=lender.name, share=lender.share) for lender in row.lenders],
     }
 
 

@@ -18,23 +18,23 @@ class GalleryImage(BaseModel):
     image: str | None = Field(description="URL of the image; null if its file is missing.")
 
 
-class Hit(GalleryImage):
+class SearchHit(GalleryImage):
     """An image of the gallery with its similarity."""
 
     similarity: float = Field(description="Cosine similarity to the query, at most 1.")
 
 
-class Candidate(BaseModel):
+class ClassCandidate(BaseModel):
     """A class that the query may belong to."""
 
     label: str
     score: float = Field(description="How well it fits: a log-likelihood ratio.")
 
 
-class Classification(BaseModel):
+class QueryClassification(BaseModel):
     """The most likely classes of the query."""
 
-    classes: list[Candidate] = Field(description="Most likely first.")
+    classes: list[ClassCandidate] = Field(description="Most likely first.")
     known: bool | None = Field(
         description="False: probably none of the gallery's classes. Null if there is no threshold."
     )
@@ -44,8 +44,8 @@ class SearchResult(BaseModel):
     """The most similar images, most similar first."""
 
     query: GalleryImage | None = Field(default=None, description="The gallery image that was the query.")
-    results: list[Hit]
-    likely: Classification | None = Field(
+    results: list[SearchHit]
+    likely: QueryClassification | None = Field(
         default=None, description="For uploads; null until the server has analysed its gallery."
     )
     total: int = Field(description="Number of images that were searched.")
@@ -87,7 +87,7 @@ class SimilarClass(BaseModel):
     similarity: float
 
 
-class Lender(BaseModel):
+class ClassLender(BaseModel):
     """A class that lends variance, and its share of what is lent."""
 
     label: str
@@ -108,9 +108,9 @@ class ClassDescription(BaseModel):
     borrowed: float | None = Field(
         default=None, description="Share of its corrected variance that other classes lend (Eq. 16)."
     )
-    lenders: list[Lender] = []
+    lenders: list[ClassLender] = []
     similar: list[SimilarClass] = []
-    examples: list[Hit] = Field(
+    examples: list[SearchHit] = Field(
         description="Its images from the most to the least typical, by similarity to the mean of the class."
     )
 

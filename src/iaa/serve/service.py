@@ -21,7 +21,7 @@ from iaa.serve.batching import Batcher, Overloaded
 from iaa.serve.decode_pool import DecodePool
 from iaa.serve.gallery_view import GalleryView
 from iaa.serve.limits import Limits
-from iaa.serve.schemas import Candidate, ClassDescription, Classification, Hit
+from iaa.serve.schemas import ClassCandidate, ClassDescription, QueryClassification, SearchHit
 
 
 class Service:
@@ -96,7 +96,7 @@ class Service:
 
     async def search(
         self, query: Tensor, *, top: int, label: str | None, exclude: int = -1
-    ) -> tuple[list[Hit], int]:
+    ) -> tuple[list[SearchHit], int]:
         """The most similar images, and how many were searched."""
         rows = self.view.rows(label)
         index = self._index if rows is None else None
@@ -105,14 +105,14 @@ class Service:
         total = len(self.gallery) if rows is None else len(rows)
         return [self.view.hit(hit.row, hit.similarity) for hit in hits], total
 
-    async def classify(self, query: Tensor) -> Classification | None:
+    async def classify(self, query: Tensor) -> QueryClassification | None:
         """The most likely classes; None until the gallery is analysed."""
         classifier = self.analysis.classifier
         if classifier is None:
             return None
         (names,) = await self._in_thread(self._search_pool, classifier.classify, query[None])
-        candidates = [Candidate(label=name.label, score=name.score) for name in names.candidates]
-        return Classification(classes=candidates, known=names.known)
+        candidates = [ClassCandidate(label=name.label, score=name.score) for name in names.candidates]
+        return QueryClassification(classes=candidates, known=names.known)
 
     async def describe_class(self, label: str) -> ClassDescription:
         """How a class varies."""
