@@ -14,8 +14,13 @@ help:  ## list the targets
 run: $(READY)  ## set up, then train and measure the embedded default
 	$(BIN)/iaa train
 
-test: $(READY)  ## set up, then run the tests, on all cores
-	$(BIN)/python -m pytest -q -n auto --dist loadfile --durations=20
+# These start processes or databases of their own, and do not share a process or the cores well.
+ALONE := tests/gallery tests/serve/test_milvus.py tests/test_distributed.py tests/training/test_distributed.py \
+  tests/test_boosting_distributed.py
+
+test: $(READY)  ## set up, then run the tests, on all cores where that is safe
+	$(BIN)/python -m pytest -q -n auto --dist loadfile --durations=20 $(addprefix --ignore=,$(ALONE))
+	$(BIN)/python -m pytest -q $(ALONE)
 
 quick: $(READY)  ## the daily loop: no training, no browser, no killed processes
 	$(BIN)/python -m pytest -q -n auto --dist loadfile tests/method tests/retrieval tests/test_boosting.py tests/test_losses.py \
