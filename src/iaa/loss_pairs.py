@@ -44,11 +44,11 @@ def distances_shown(
     def show(distance: BaseDistance, query: Tensor, reference: Tensor | None = None) -> Tensor:
         rows = len(query), len(query if reference is None else reference)
         if matrix is not None and rows == barred.shape:
-            found = matrix
+            result = matrix
         else:
-            found = type(distance).forward(distance, query, reference)
+            result = type(distance).forward(distance, query, reference)
         hides = rows == barred.shape and hide is not None
-        return hidden(found, barred, hide, is_inverted=distance.is_inverted) if hides else found
+        return hidden(result, barred, hide, is_inverted=distance.is_inverted) if hides else result
 
     shown = hide is not None or matrix is not None
     distances = {part for part in module.modules() if isinstance(part, BaseDistance)} if shown else set()

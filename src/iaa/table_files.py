@@ -84,8 +84,8 @@ def _values(column: Any) -> list[Any]:
     values: list[Any] = []
     for chunk in column.chunks:
         if hasattr(chunk, "dictionary"):
-            words = chunk.dictionary.to_pylist()
-            values += [None if at is None else words[at] for at in chunk.indices.to_pylist()]
+            names = chunk.dictionary.to_pylist()
+            values += [None if at is None else names[at] for at in chunk.indices.to_pylist()]
         else:
             values += chunk.to_pylist()
     return values

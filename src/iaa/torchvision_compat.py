@@ -1,4 +1,4 @@
-"""torchvision, importable next to any torch: its CUDA wheel dies beside a CPU torch unless helped."""
+"""torchvision, importable next to any torch: its CUDA wheel fails next to a CPU torch unless helped."""
 
 import importlib
 import sys

@@ -73,15 +73,15 @@ def facts(dataset: Dataset) -> Facts:
     )
 
 
-def differences(name: str, found: dict[str, Facts]) -> list[str]:
+def differences(name: str, measured: dict[str, Facts]) -> list[str]:
     """Every number that is not the paper's, in words."""
     published = PAPER.get(name, {})
     return [
-        f"{part} {what}: {getattr(found[part], what):,} here, {value:,} in the paper"
+        f"{part} {what}: {getattr(measured[part], what):,} here, {value:,} in the paper"
         for part, paper in published.items()
-        if part in found
+        if part in measured
         for what, value in paper.items()
-        if getattr(found[part], what) != value
+        if getattr(measured[part], what) != value
     ]
 
 

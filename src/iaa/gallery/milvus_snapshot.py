@@ -111,8 +111,8 @@ class MilvusSnapshot:
             values = torch.cat([best.value, near.value.masked_fill(own, -torch.inf)], 1)
             order = values.topk(min(top, values.shape[1]), dim=1)
             best = Neighbors(torch.cat([best.index, near_rows], 1).gather(1, order.indices), order.values)
-        found = self.search(query, top=top, exclude=rows[:, None]).index
-        return float((best.index[:, :, None] == found[:, None, :]).any(2).double().mean())
+        approximate = self.search(query, top=top, exclude=rows[:, None]).index
+        return float((best.index[:, :, None] == approximate[:, None, :]).any(2).double().mean())
 
 
 def model_key(identity: dict[str, Any]) -> str:

@@ -40,7 +40,7 @@ def as_tensor(name: str, values: Any) -> Tensor:
 def check_batch(
     z: Tensor, labels: Tensor, *, num_classes: int | None = None, dim: int | None = None
 ) -> Tensor:
-    """The labels beside ``z``, fit to index with, unless ``z`` (N, D) and ``labels`` (N,) cannot go together.
+    """The labels of ``z``, ready to index with, unless ``z`` (N, D) and ``labels`` (N,) cannot go together.
 
     Raises ``TypeError`` or ``ValueError`` that names what is wrong and where.
     """

@@ -79,11 +79,11 @@ def average_precision(
     _, labels, count = labels.unique(return_inverse=True, return_counts=True)
     positives = count[labels] - 1
     rank = torch.arange(1, int(positives.max()) + 1, device=z.device)
-    found = []
+    precisions = []
     for rows in (positives > 0).nonzero().flatten().split(block):
         similarity = z[rows] @ z.T
         similarity[torch.arange(len(rows), device=z.device), rows] = -torch.inf
         nearest = similarity.topk(len(rank), dim=1).indices
         hit = (labels[nearest] == labels[rows, None]) & (rank <= positives[rows, None])
-        found.append((hit.cumsum(1) / rank * hit).sum(1) / positives[rows])
-    return torch.cat(found)
+        precisions.append((hit.cumsum(1) / rank * hit).sum(1) / positives[rows])
+    return torch.cat(precisions)

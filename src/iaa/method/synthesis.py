@@ -20,7 +20,7 @@ def synthesize(
 ) -> Float[Tensor, "M B D"]:
     """``copies`` draws from N(z, strength * diag(variance)) for every row (Eq. 17), in the type of ``z``.
 
-    The noise is no function of ``z``: gradients of a synthetic flow to its original unchanged.
+    The noise does not depend on ``z``: gradients of a synthetic flow to its original unchanged.
     """
     check_number("strength", strength, least=0)
     check_whole("copies", copies, least=0)

@@ -20,7 +20,7 @@ BACKBONES: dict[str, Callable[[], Backbone]] = {
     "lite0": timm_models.lite0,
     "convnet": networks.convnet,
 }
-"""Backbones by name; ``timm/NAME`` stands for any model of timm beside them."""
+"""Backbones by name; ``timm/NAME`` stands for any model of timm as well."""
 
 
 def build(

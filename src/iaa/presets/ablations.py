@@ -132,12 +132,13 @@ def _losses() -> Study:
 
 
 def _generators() -> Study:
-    told = numbers("Table III")
+    printed = numbers("Table III")
     names = ("gaussian", "symmetry", "expansion", "proxy", "mixup", "residual", "spread")
-    arms = [Arm("baseline", BASELINE, paper=told["baseline"])]
+    arms = [Arm("baseline", BASELINE, paper=printed["baseline"])]
     arms += [Arm("duplicates", {"augment.strength": 0.0}, against="baseline")]
     arms += [
-        Arm(name, {"augment.generator": name}, against="baseline", paper=told.get(name, {})) for name in names
+        Arm(name, {"augment.generator": name}, against="baseline", paper=printed.get(name, {}))
+        for name in names
     ]
     remarks = (
         TRIPLET + " Symm and EE are quoted there, trained by other recipes.",

@@ -101,9 +101,9 @@ def log_columns(name: str, lines: Iterable[dict[str, Any]]) -> LogColumns | None
 def read_cost(path: Path) -> Cost:
     """What ``iaa analyze cost --out`` has written."""
     try:
-        found = read_json(path)
-        steps = tuple(StepCost(**step) for step in found.pop("steps"))
-        return Cost(**{**found, "steps": steps, "what": tuple(found["what"])})
+        content = read_json(path)
+        steps = tuple(StepCost(**step) for step in content.pop("steps"))
+        return Cost(**{**content, "steps": steps, "what": tuple(content["what"])})
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is not what `iaa analyze cost --out` writes: {error}") from error
 

@@ -96,7 +96,7 @@ class Counter:
         keep = self.close[owner] <= self.limit
         owner, item = owner[keep], self.columns[item[keep]]
         key = self.query.points.key(self.rows[owner], self.gallery.points, item)
-        at = self.positives.place(owner, key, item)
+        at = self.positives.position(owner, key, item)
         self._add(owner, at, torch.ones_like(at, dtype=torch.bool))
 
     def _add(self, owner: Tensor, at: Tensor, counts: Tensor) -> None:

@@ -13,7 +13,7 @@ from iaa.retrieval.input_checks import as_vectors
 
 BUDGET = 256 * 2**20
 """Bytes that a search may use besides the vectors themselves."""
-_GROUP, _SPARE = 32, 8  # spare: room for near ties at the last place
+_GROUP, _SPARE = 32, 8  # spare: room for near ties at the last position
 _WIDTH, _AT_ONCE = 16384, 2**21
 
 
@@ -82,8 +82,8 @@ def _search(result: Neighbors, query: Points, gallery: Points, rows: Tensor, k: 
     close = torch.zeros_like(value, dtype=torch.bool)
     close[:, 1:] = value[:, :-1] - value[:, 1:] <= slack
     close[:, :-1] |= close[:, 1:].clone()
-    row, place = (close & (value > -torch.inf)).nonzero(as_tuple=True)
-    exact[row, place] = query.key(rows[row], gallery, index[row, place]).double()
+    row, position = (close & (value > -torch.inf)).nonzero(as_tuple=True)
+    exact[row, position] = query.key(rows[row], gallery, index[row, position]).double()
     index, by_index = index.sort(dim=1)
     exact, order = exact.gather(1, by_index).sort(dim=1, descending=True, stable=True)
     _store(result, query, rows[clear], exact[clear, :k], index.gather(1, order)[clear, :k])

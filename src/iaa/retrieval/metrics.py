@@ -157,7 +157,7 @@ def _most_ignored(query: Items, gallery: Items) -> int:
 
 
 def _countable(count: Tensor, gallery_size: int, budget: int) -> Tensor:
-    """Queries whose positives are few enough: beside the gallery, and all together beside the budget."""
+    """Queries whose positives are few, compared with the gallery and, all together, with the budget."""
     smallest_first, order = count.sort()
     fits = smallest_first.cumsum(0) <= budget // 96
     fits = torch.zeros_like(fits).scatter_(0, order, fits)
@@ -175,13 +175,13 @@ def _by_counting(
     counter = Counter(positives, query, gallery, rows, columns, depth=result.depth)
     counter.run(tick)
     owner = torch.repeat_interleave(positives.start.diff())
-    rank, place = positives.ranks()
+    rank, position = positives.ranks()
     inside = rank <= result.positives[rows][owner]
     share = inside / result.positives[rows][owner].double()
     queries = rows[owner]
     result.r_precision.index_add_(0, queries, share)
-    result.map_at_r.index_add_(0, queries, share * place / rank)
-    result.first[queries[place == 1]] = rank[place == 1].clamp(max=result.depth + 1)
+    result.map_at_r.index_add_(0, queries, share * position / rank)
+    result.first[queries[position == 1]] = rank[position == 1].clamp(max=result.depth + 1)
     return torch.zeros_like(counter.hard).scatter_(0, rows, counter.hard)
 
 

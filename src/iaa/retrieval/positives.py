@@ -17,7 +17,7 @@ _SHIFT = 36  # room for a similarity on the grid below the query's number
 def same_label(
     query_labels: Int64[Tensor, " q"], gallery_labels: Int64[Tensor, " n"]
 ) -> tuple[Int64[Tensor, " n"], Int64[Tensor, " q"], Int64[Tensor, " q"]]:
-    """Gallery positions sorted by label; each query's first place in them, and how many share its label."""
+    """Gallery rows sorted by label; the first row of each query's label, and how many rows have it."""
     ordered, order = gallery_labels.sort(stable=True)
     first = torch.searchsorted(ordered, query_labels)
     return order, first, torch.searchsorted(ordered, query_labels, right=True) - first
@@ -95,14 +95,14 @@ class Positives:
     def thresholds(self, first: int, last: int, depth: int) -> Tensor:
         """What a similarity must reach to change a metric of queries [first, last); inf if nothing can.
 
-        A positive past place R counts neither for R-precision nor for MAP@R; the best one matters down to
-        place ``depth``.
+        A positive past position R counts neither for R-precision nor for MAP@R; the best one matters down to
+        position ``depth``.
         """
         start = self.start[first : last + 1] - self.start[first]
         key, before = self._before(first, last)
         count = start.diff()
-        place = torch.arange(len(key), device=key.device) - start[:-1].repeat_interleave(count)
-        inside = place + 1 + before <= count.repeat_interleave(count)  # true for the first few, then false
+        position = torch.arange(len(key), device=key.device) - start[:-1].repeat_interleave(count)
+        inside = position + 1 + before <= count.repeat_interleave(count)  # true for the first few, then false
         total = torch.cat([inside.new_zeros(1, dtype=torch.int64), inside.cumsum(0)])
         alive = total[start[1:]] - total[start[:-1]]
         has = count > 0
@@ -122,13 +122,13 @@ class Positives:
         return self.key[low:high], running - base.repeat_interleave(start.diff())
 
     def ranks(self) -> tuple[Int64[Tensor, " p"], Int64[Tensor, " p"]]:
-        """Rank of every positive (from 1) and its place among its query's positives (from 1)."""
+        """Rank of every positive (from 1) and its position among its query's positives (from 1)."""
         count = self.start.diff()
-        place = torch.arange(1, len(self.key) + 1, device=self.key.device)
-        place = place - self.start[:-1].repeat_interleave(count)
-        return place + self._before(0, len(count))[1], place
+        position = torch.arange(1, len(self.key) + 1, device=self.key.device)
+        position = position - self.start[:-1].repeat_interleave(count)
+        return position + self._before(0, len(count))[1], position
 
-    def place(
+    def position(
         self, owner: Int64[Tensor, " c"], key: Int64[Tensor, " c"], item: Int64[Tensor, " c"]
     ) -> Int64[Tensor, " c"]:
         """Where strangers fall in the flat list: after all better positives and equal ones of lower index."""
@@ -146,7 +146,7 @@ class Positives:
     def surely(
         self, owner: Int64[Tensor, " c"], key: Int64[Tensor, " c"], slack: int
     ) -> tuple[Int64[Tensor, " c"], Bool[Tensor, " c"]]:
-        """Like ``place`` for keys known to within ``slack``, and whether that was enough to tell."""
+        """Like ``position`` for keys known to within ``slack``, and whether that was enough to tell."""
         target = (owner << _SHIFT) - key
         at = torch.searchsorted(self.order, target - slack)
         end = len(self.order) - 1
@@ -182,8 +182,8 @@ def _keys(
                 key[part] = query.key(rows[owner[part]], gallery, item[part])
                 continue
             size = int(count[part[0]])
-            place = (end[part] - size)[:, None] + torch.arange(size, device=end.device)
-            key[place] = query.keys(rows[part], gallery, by_label[first[part[0]] :][:size])
+            position = (end[part] - size)[:, None] + torch.arange(size, device=end.device)
+            key[position] = query.keys(rows[part], gallery, by_label[first[part[0]] :][:size])
 
     on_every_core(work, query.device)
     return key
