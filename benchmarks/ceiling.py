@@ -12,8 +12,8 @@ from statistics import mean
 from typing import Any
 
 import torch
+from measurement import HERE, environment, write
 from studies import LOSSES, VECTORS, parser, prepare
-from surroundings import HERE, surroundings, write
 
 import iaa
 from iaa.data.sampler import BalancedSampler
@@ -73,7 +73,7 @@ def main() -> None:
     file = iaa.Embeddings.load(VECTORS)
     rows = torch.tensor([split == "train" for split in file.split])
     z, labels = file.z[rows].float(), file.labels[rows]
-    result: dict[str, Any] = {"losses": {}, **surroundings("torch", "pytorch-metric-learning")}
+    result: dict[str, Any] = {"losses": {}, **environment("torch", "pytorch-metric-learning")}
     for name in LOSSES:
         chosen = tuned[name]["baseline_chosen"]
         options = {"loss": name, "lr": chosen["optimizer.lr"], "loss_options": chosen["loss_options"]}

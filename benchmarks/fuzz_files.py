@@ -64,12 +64,12 @@ def samples(folder: Path) -> dict[str, tuple[Path, Callable[[Path], object], boo
     lines += [f"{i}.jpg,{i % 9},{'train' if i < 20 else 'test'},1,1,0,0,9,9,v{i // 4}" for i in range(40)]
     (folder / "table.csv").write_text("\n".join(lines))
     kinds["table.csv"] = folder / "table.csv", lambda path: table(path, root=None, test_share=0.2), False
-    shards = Shards(folder / "shards", {"model": "convnet"})
-    shards.add(40, torch.arange(40), data.z, [])
+    shards = Shards(folder / "shards", {"model": "convnet"}, 40)
+    shards.add(0, 40, torch.arange(40), data.z, [])
     shards.release()
 
     def reopen(path: Path) -> object:
-        again = Shards(path.parent, {"model": "convnet"})
+        again = Shards(path.parent, {"model": "convnet"}, 40)
         again.release()
         if not again.done:
             raise ValueError("made again")

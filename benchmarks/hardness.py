@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
+from measurement import environment, write
 from studies import VECTORS, parser, prepare
-from surroundings import surroundings, write
 
 import iaa
 from iaa.data.sampler import BalancedSampler
@@ -57,7 +57,7 @@ def main() -> None:
     file = iaa.Embeddings.load(VECTORS)
     rows = torch.tensor([split == "train" for split in file.split])
     z, labels = file.z[rows].float(), file.labels[rows].unique(return_inverse=True)[1]
-    result: dict[str, Any] = {"rows": [], **surroundings("torch")}
+    result: dict[str, Any] = {"rows": [], **environment("torch")}
     for covariance in ("diagonal", "full"):
         for strength in STRENGTHS:
             found = hardness(z, labels, covariance, strength)

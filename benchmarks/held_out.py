@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from measurement import HERE, environment, write
 from photo_features import features, few_per_class, flipped, halves, options
 from sklearn.covariance import ledoit_wolf_shrinkage, oas
-from surroundings import HERE, surroundings, write
 from torch import Tensor
 
 import iaa
@@ -216,7 +216,7 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--flip", action="store_true", help="flip averaging too, which needs another pass")
     words = parser.parse_args()
-    result = surroundings("torch", "scikit-learn", "timm")
+    result = environment("torch", "scikit-learn", "timm")
     file = HERE / "held_out.json"
     before = json.loads(file.read_text())["backbones"] if file.exists() else {}
     result["backbones"] = before | {name: measure(name, words) for name in words.backbones}

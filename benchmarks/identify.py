@@ -98,10 +98,7 @@ def test(z, labels, reference, draws: int) -> dict[str, Any]:
 
     out: dict[str, Any] = {"draws": draws, "cases": CASES, "shots": {}}
     for shots in SHOTS:
-        learnt = {
-            name: calibrate(*reference, shots=shots, known=len(labels.unique()) // 2, **options)
-            for name, options in CASES.items()
-        }
+        learnt = {name: calibrate(*reference, shots=shots, **options) for name, options in CASES.items()}
         generator = torch.Generator().manual_seed(shots)
         found = [trial(z, labels, shots, reference, CASES, generator, learnt) for _ in range(draws)]
         out["shots"][str(shots)] = {
@@ -205,7 +202,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--out", type=Path, default=HERE / "identify.json")
     args = parser.parse_args()
-    from surroundings import surroundings
+    from measurement import environment
 
     data, words = everything(args.file)
     parts = {split: data.rows(data.where(split=split)) for split in ("train", "test")}
@@ -222,7 +219,7 @@ def main() -> None:
             "reference_classes": len(reference[1].unique()),
         }
     results[args.stage] = found | {"seconds": time.monotonic() - began}
-    results["surroundings"] = surroundings("torch", "numpy")
+    results["surroundings"] = environment("torch", "numpy")
     args.out.write_text(json.dumps(results, indent=1) + "\n")
     write_table(results, args.out)
 

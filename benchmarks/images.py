@@ -16,7 +16,7 @@ from statistics import median
 import numpy as np
 import torch
 import tyro
-from surroundings import surroundings
+from measurement import environment
 
 from iaa.data import load
 from iaa.data.image_dataset import ImageDataset, loader, transform
@@ -116,7 +116,7 @@ def result(
         },
         "settings": {k: v for k, v in vars(settings).items() if k not in ("root", "out")},
         "cache": note,
-        **surroundings("torch", "torchvision", "pillow"),
+        **environment("torch", "torchvision", "pillow"),
     }
 
 

@@ -1,25 +1,23 @@
 """What every rung above a frozen backbone brings on unseen classes: ladder.json and ladder.md.
 
 python benchmarks/ladder.py --cub DIR-OR-TAR [--tinyvit FILE] [--data cub emoji] [--seeds 3]
-       [--runs cub/lite0/all/fine-tuned=runs/NAME-1,runs/NAME-2]
 
 Rungs: the frozen features, their square root where none is negative, whitening, a linear head that starts as
 the whitening map and is trained, the same with IAA. Loss, rate and strength of the heads are chosen on
 held-out training classes; seeds draw the batches and, with three images of every class, these images.
-Fine-tuned networks are read from the runs of `iaa train` that are given.
+Fine-tuned networks are added by fine_tuning.py.
 """
 
 import argparse
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 import torch
+from measurement import HERE, environment, write
 from photo_features import Features, features, few_per_class, halves, options
-from surroundings import HERE, surroundings, write
 from torch import Tensor, nn
 
 import iaa
@@ -190,15 +188,12 @@ def _cell(rows: list[Scores]) -> str:
     return " / ".join(texts) if rows else ""
 
 
-def from_runs(given: list[str]) -> Iterator[tuple[str, str, list[Scores]]]:
-    """Test scores of finished runs: LADDER/RUNG=RUN,RUN."""
-    for one in given:
-        name, _, folders = one.partition("=")
-        ladder, _, rung = name.rpartition("/")
-        if rung not in RUNGS or not folders:
-            raise SystemExit(f"--runs takes DATA/BACKBONE/all/RUNG=RUN,RUN with a rung of {RUNGS}, got {one}")
-        metrics = [json.loads((Path(folder) / "metrics.json").read_text()) for folder in folders.split(",")]
-        yield ladder, rung, [{key: run["test"]["test"][key] for key in ("R@1", "MAP@R")} for run in metrics]
+def add(name: str, rungs: dict[str, list[Scores]]) -> None:
+    """Add rungs that another script has measured to ladder.json and ladder.md."""
+    result = json.loads((HERE / "ladder.json").read_text())
+    result["ladders"].setdefault(name, {"rungs": {}})["rungs"] |= rungs
+    write("ladder", result)
+    (HERE / "ladder.md").write_text(page(result))
 
 
 def main() -> None:
@@ -206,11 +201,10 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--data", nargs="*", default=["cub", "emoji"], choices=["cub", "emoji"])
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--runs", nargs="*", default=[], metavar="LADDER/RUNG=RUN,RUN")
     words: argparse.Namespace = parser.parse_args()
     file = HERE / "ladder.json"
     ladders: dict[str, Any] = json.loads(file.read_text())["ladders"] if file.exists() else {}
-    result = surroundings("torch", "timm", "pytorch-metric-learning") | {"ladders": ladders}
+    result = environment("torch", "timm", "pytorch-metric-learning") | {"ladders": ladders}
     for data in words.data:
         for backbone in words.backbones:
             found = features(data, backbone, words)
@@ -225,10 +219,6 @@ def main() -> None:
                 ladders[name]["rungs"] |= tuned
                 write("ladder", result)
                 (HERE / "ladder.md").write_text(page(result))
-    for ladder, rung, rows in from_runs(words.runs):
-        ladders.setdefault(ladder, {"rungs": {}})["rungs"][rung] = rows
-    write("ladder", result)
-    (HERE / "ladder.md").write_text(page(result))
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any
 
 import torch
+from measurement import HERE, environment, memory_held, take_turns, write
 from pytorch_metric_learning.losses import MultiSimilarityLoss
 from pytorch_metric_learning.miners import MultiSimilarityMiner
-from surroundings import HERE, memory_held, surroundings, take_turns, write
 from torch import Tensor
 
 import iaa
@@ -205,7 +205,7 @@ def main(names: list[str]) -> None:
     torch.manual_seed(0)
     former = HERE / "method.json"
     result = json.loads(former.read_text()) if former.exists() else {}
-    where = surroundings("torch", "pytorch-metric-learning", "faiss-cpu")
+    where = environment("torch", "pytorch-metric-learning", "faiss-cpu")
     for name in names or PARTS:
         result[name] = {"what": PARTS[name].__doc__, **PARTS[name](), **where}
         print(json.dumps({name: result[name]}, indent=2))

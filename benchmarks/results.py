@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+from measurement import HERE
 from results_pages import KEPT, write
 from studies import BENCHES, FURTHER, LOSSES, RUNS, TUNED_AS, VECTORS, fields_of, parser, prepare
-from surroundings import HERE
 
 from iaa.cli import main as iaa
 from iaa.config import Config

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from markdown_tables import grid
-from surroundings import HERE
+from measurement import HERE
 from tuning import MARGINS, USUAL, margins_of
 
 

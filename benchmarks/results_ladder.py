@@ -7,7 +7,7 @@ from statistics import mean
 from typing import Any
 
 from markdown_tables import grid
-from surroundings import HERE
+from measurement import HERE
 
 LADDER_FILE = HERE / "ladder.json"
 NAMES = {
@@ -30,8 +30,15 @@ def ladder(file: Path = LADDER_FILE) -> Iterator[str]:
         data, backbone, part = name.split("/")
         title = NAMES.get(data, data) + ("" if part == "all" else f", {part} images per class")
         cells = [_means(measured.get(rung, [])) for rung in rungs]
-        rows.append([title, NAMES.get(backbone, backbone), *cells, str(max(map(len, measured.values())))])
+        rows.append([title, NAMES.get(backbone, backbone), *cells, _seeds(measured)])
     yield from grid(["R@1 / MAP@R", "network", *rungs, "seeds"], rows)
+
+
+def _seeds(measured: dict[str, list[Any]]) -> str:
+    """How many seeds the rungs have; fewer where the whole network was trained."""
+    tuned = {len(rows) for rung, rows in measured.items() if rung.startswith("fine-tuned")}
+    heads = max(len(rows) for rung, rows in measured.items() if not rung.startswith("fine-tuned"))
+    return str(heads) if tuned <= {heads} else f"{heads} (fine-tuned: {min(tuned)})"
 
 
 def _rank(ladder: tuple[str, Any]) -> tuple[bool, bool, str]:

@@ -10,6 +10,7 @@ from statistics import mean
 from typing import Any
 
 from markdown_tables import PLUS, grid, number, p_value
+from measurement import HERE
 from results_choices import choices
 from results_ladder import LADDER_FILE, ladder
 from results_prose import (
@@ -28,7 +29,6 @@ from results_prose import (
     TRAINED,
 )
 from studies import FURTHER, LOSSES
-from surroundings import HERE
 
 from iaa.analysis.paired_tests import paired
 

@@ -166,7 +166,7 @@ def compare(shape: str, rounds: int) -> dict:
     }
 
 
-def surroundings() -> dict:
+def environment() -> dict:
     import importlib.metadata as metadata
 
     cpu = next(
@@ -273,7 +273,7 @@ def main() -> None:
     results = json.loads(path.read_text()) if path.exists() else {}
     for stage in ["cub", "10k", "30k"] if args.stage == "growth" else [args.stage]:
         result = million() if stage == "million" else compare(stage, args.rounds)
-        results[stage] = result | {"surroundings": surroundings()}
+        results[stage] = result | {"surroundings": environment()}
         path.write_text(json.dumps(results, indent=1) + "\n")
         write_table(results)
 

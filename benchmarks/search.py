@@ -47,7 +47,7 @@ def latency(contenders: dict[str, Callable[[Any], Any]], queries: Any) -> dict[s
 
 
 def batch(contenders: dict[str, Callable[[Any], Any]], queries: Any) -> dict[str, float]:
-    from surroundings import take_turns
+    from measurement import take_turns
 
     found = take_turns({name: lambda run=run: run(queries) for name, run in contenders.items()}, rounds=2)
     return {name: 1000 * seconds / len(queries) for name, seconds in found.items()}
@@ -127,13 +127,13 @@ def main() -> None:
     from retrieval import choose_kernel
 
     choose_kernel()
-    from surroundings import surroundings
+    from measurement import environment
 
     small, load = min(args.rows, 50_000), os.getloadavg()[0]
     rows = [compare(kind, size, args.dim) for kind, size in (("exact", small), ("exact", args.rows))]
     rows += [compare("hnsw", small, args.dim), compare("ivf", args.rows, args.dim)]
     result = {"rows": rows, "load_average": [load, os.getloadavg()[0]]}
-    result["surroundings"] = surroundings("torch", "faiss-cpu", "numpy")
+    result["surroundings"] = environment("torch", "faiss-cpu", "numpy")
     args.out.write_text(json.dumps(result, indent=2) + "\n")
     write_table(result, args.out)
 

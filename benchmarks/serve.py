@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import httpx
 import numpy as np
 import tyro
-from surroundings import surroundings
+from measurement import environment
 
 from iaa.retrieval.embeddings import Embeddings
 
@@ -144,7 +144,7 @@ async def measure(settings: Settings, server: Server) -> dict[str, Any]:
         "gallery": health["gallery"],
         "model": health["model"],
         "load_average": round(os.getloadavg()[0], 1),
-        **surroundings("torch", "fastapi", "uvicorn", "pillow"),
+        **environment("torch", "fastapi", "uvicorn", "pillow"),
     }
 
 

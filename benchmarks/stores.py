@@ -40,7 +40,7 @@ def chunks(rows: int, dim: int) -> Iterator[tuple[list[str], Any]]:
 def measure(name: str, rows: int, dim: int, folder: Path) -> dict[str, Any]:
     """Fill a store, open it, search it; this process is the store's own."""
     import torch
-    from surroundings import memory_held
+    from measurement import memory_held
 
     from iaa.gallery.file_store import FileStore
     from iaa.gallery.gallery import Gallery
@@ -139,9 +139,9 @@ def main() -> None:
     if args.child:
         print(json.dumps(measure(args.stores[0], args.rows, args.dim, Path(args.child))))
         return
-    from surroundings import surroundings
+    from measurement import environment
 
-    about = surroundings("torch", "pymilvus", "milvus-lite")
+    about = environment("torch", "pymilvus", "milvus-lite")
     results = {"about": about, "rows": args.rows, "dim": args.dim, "load": os.getloadavg()[0], "stores": {}}
     for name in args.stores:
         with tempfile.TemporaryDirectory() as folder:

@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 import tyro
+from measurement import environment
 from PIL import Image
-from surroundings import surroundings
 
 from serve import Query, Server, Tally, ask, gallery_queries, run_clients, search_request, served
 
@@ -127,7 +127,7 @@ def main(settings: Settings) -> None:
                 "figures": figures,
             }
             results[name] |= {"load_average": round(os.getloadavg()[0], 1)}
-    results["surroundings"] = surroundings("torch", "fastapi", "uvicorn", "pillow")
+    results["surroundings"] = environment("torch", "fastapi", "uvicorn", "pillow")
     settings.out.write_text(json.dumps(results, indent=2) + "\n")
     settings.out.with_suffix(".md").write_text(as_markdown(results))
 

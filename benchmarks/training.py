@@ -16,11 +16,11 @@ from statistics import median
 from typing import Any
 
 import torch
-from surroundings import HERE, surroundings, write
+from measurement import HERE, environment, write
 from torch import Tensor
 
+from iaa.allocator import keep_freed_memory
 from iaa.config import Augment, BatchOptions, Config, Images, Network
-from iaa.memory import keep_freed_memory
 from iaa.train import _estimate
 from iaa.training.setup import Task, assemble, launch
 
@@ -28,7 +28,7 @@ NETWORKS = {
     "lite0, 128 px, batch of 128": Config(
         model="lite0", images=Images(size=128, workers=0), network=Network(dim=512)
     ),
-    "convnet, 48 px, batch of 128": Config(images=Images(workers=0)),
+    "convnet, 48 px, batch of 128": Config(model="convnet", images=Images(workers=0)),
 }
 REFRESH_EVERY = 4
 
@@ -143,7 +143,7 @@ def main(names: list[str]) -> None:
         result[name] = {
             "what": PARTS[name].__doc__,
             **PARTS[name](),
-            **surroundings("torch", "lightning-fabric"),
+            **environment("torch", "lightning-fabric"),
         }
         print(json.dumps({name: result[name]}, indent=2))
         write("training", result)

@@ -17,8 +17,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from measurement import HERE, environment, write
 from studies import FURTHER, LOSSES, fields_of, parser, prepare
-from surroundings import HERE, surroundings, write
 
 from iaa.cli.multirun import changed, train_arms
 from iaa.config import Config
@@ -173,7 +173,7 @@ def tune(bench: str, loss: str, jobs: int) -> dict[str, Any]:
         "metric": f"{METRIC} on held-out training classes, {len(next(iter(tried['iaa'].values())))} seeds",
         **chosen,
         **{kind: told(scores) for kind, scores in tried.items()},
-        **surroundings("torch", "pytorch-metric-learning"),
+        **environment("torch", "pytorch-metric-learning"),
     }
 
 
@@ -227,7 +227,7 @@ def take_over(bench: str, loss: str, jobs: int, result: dict[str, Any]) -> dict[
         "chosen": {**lent["chosen"], "optimizer.lr": rate, **grid.fixed},
         "baseline_chosen": {**lent["baseline_chosen"], "optimizer.lr": rate},
         **tried,
-        **surroundings("torch", "pytorch-metric-learning"),
+        **environment("torch", "pytorch-metric-learning"),
     }
 
 

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import config as jaxtyping_config
 from safetensors.torch import save_file
 
+import hub_stand_in
 import iaa
 import tiny_runs
 from iaa.cli import main
@@ -90,3 +91,17 @@ def home(tmp_path_factory) -> Path:
     head = replace(config, data=f"embeddings:{base / 'frozen.safetensors'}", network=Network(dim=4))
     train(replace(head, run=replace(config.run, name="head-1")), quiet=True)
     return base
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path) -> Iterator[hub_stand_in.Hub]:
+    """A hub on loopback with an empty cache, a person who may write, and no other hub in reach."""
+    constants = pytest.importorskip("huggingface_hub.constants")
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with hub_stand_in.running() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setenv("HF_TOKEN", hub_stand_in.TOKEN)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        yield hub

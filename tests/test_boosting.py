@@ -288,7 +288,7 @@ def test_a_loss_that_ignores_pairs_does_not_see_hidden_ones_either():
     assert not loss.distance._forward_hooks
 
 
-def test_it_tells_what_was_chosen():
+def test_it_reports_what_was_chosen():
     z, labels = batch()
     criterion = boosted(pml.ContrastiveLoss())
     criterion(z, labels)
@@ -626,3 +626,19 @@ def test_distances_that_loss_and_miner_share_are_computed_once(kind, options):
     torch.testing.assert_close(*values)
     assert Counting.calls == 2
     assert "forward" not in vars(shared.loss.distance)
+
+
+def test_the_multi_similarity_miner_of_pml_does_not_sort(monkeypatch: pytest.MonkeyPatch):
+    z, labels = torch.randn(24, 8), torch.arange(24) % 6
+    augment = iaa.IAA(num_classes=6, dim=8).fit(z, labels)
+    miner = miners.MultiSimilarityMiner()
+    ours = iaa.BoostedLoss(pml.MultiSimilarityLoss(), augment, losses.HardPairs())
+    theirs = iaa.BoostedLoss(pml.MultiSimilarityLoss(), augment, miner)
+    monkeypatch.setattr(torch, "sort", None)  # PML's own way calls it twice
+    values = []
+    for criterion in (ours, theirs):
+        torch.manual_seed(0)
+        values.append(criterion(z, labels))
+    assert values[0] == values[1]
+    assert theirs.num_positives == ours.num_positives == miner.num_pos_pairs
+    assert "mine" not in vars(miner)

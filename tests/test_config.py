@@ -72,7 +72,7 @@ def test_whole_numbers_and_nothing_are_good_where_they_may_stand():
     assert config.loss_options == {"margin": 1}
 
 
-def test_a_folder_that_is_no_run_is_called_so(tmp_path):
+def test_a_folder_that_is_not_a_run_is_reported_as_such(tmp_path):
     with pytest.raises(
         FileNotFoundError, match=f"^{tmp_path} is not a run directory: it has no config.json$"
     ):

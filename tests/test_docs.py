@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import tyro
 
+import hub_stand_in
 import iaa
 import tiny_datasets
 import tiny_server
@@ -169,14 +170,19 @@ def test_every_command_mentioned_has_its_verb_and_options(line):
         assert option in known or option.replace("--", "--no-", 1) in known, option
 
 
+@pytest.mark.filterwarnings(hub_stand_in.CLIENT_WARNING)
 @pytest.mark.parametrize("page", sorted({page for page, _ in fenced("python")}), ids=lambda page: page.name)
-def test_every_snippet_of_a_page_runs(page, tmp_path, monkeypatch, unchecked):
+def test_every_snippet_of_a_page_runs(page, tmp_path, monkeypatch, unchecked, request):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     if page.name == "quickstart.md":
         run = tiny_server.trained(tmp_path)
         shutil.copy(next((tmp_path / "images").rglob("*.png")), tmp_path / "query.jpg")
         monkeypatch.setattr(iaa, "train", lambda config: iaa.Run(run), raising=False)
+    if page.name == "own-photos.md":
+        (tmp_path / "runs").mkdir()
+        shutil.copytree(tiny_server.trained(tmp_path / "tiny"), tmp_path / "runs" / "x")
+        request.getfixturevalue("hub")
     if page.name == "datasets.md":
         tiny_datasets.cub(tmp_path / "data")
     names: dict[str, Any] = {"__name__": "snippet"}

@@ -44,10 +44,10 @@ def test_too_large_a_batch_is_said():
         embed_batches(Greedy(), batches())
 
 
-def test_embeddings_that_are_no_numbers_name_their_image(tmp_path):
+def test_embeddings_that_are_not_finite_name_their_image(tmp_path):
     paths = [tiny_datasets.image(tmp_path / f"{i}.png", seed=i) for i in range(4)]
     images = ImageDataset(paths, [0] * 4, transform(False, size=8, resize=8), cache=False)
-    parts = Shards(tmp_path / "x.parts", {})
+    parts = Shards(tmp_path / "x.parts", {}, 4, batch_size=2)
 
     class Overflowing(nn.Module):
         def forward(self, batch):
@@ -56,6 +56,6 @@ def test_embeddings_that_are_no_numbers_name_their_image(tmp_path):
 
     Overflowing.batches = 0
     with pytest.raises(ValueError, match=r"embedding of .*2\.png is not finite: compute in fp32"):
-        embed_images(Overflowing(), images, parts, batch_size=2)
+        embed_images(Overflowing(), images, parts)
     assert parts.done == 2
     parts.release()

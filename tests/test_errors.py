@@ -9,6 +9,6 @@ def test_unknown_names_the_argument_and_the_nearest_option():
     assert "did you mean 'minmax'" in message
 
 
-def test_need_says_which_extra_brings_the_package():
+def test_need_names_the_extra_that_installs_the_package():
     with pytest.raises(ImportError, match=r"pip install 'iaa\[faiss\]'"):
         need("no_such_package_anywhere", extra="faiss")

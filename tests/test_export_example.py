@@ -86,7 +86,7 @@ def test_the_example_finds_the_same_without_this_package(images, exported, tmp_p
         assert float(line[:5]) == pytest.approx(hit.similarity, abs=0.002)
 
 
-def test_mistakes_of_the_example_s_user_take_one_line(images, exported, tmp_path, monkeypatch, capsys):
+def test_errors_of_the_example_are_one_line(images, exported, tmp_path, monkeypatch, capsys):
     folder, empty, text = images.parents[1] / "images", tmp_path / "empty", tmp_path / "text.jpg"
     empty.mkdir()
     text.write_text("just words")

@@ -1,6 +1,8 @@
 import json
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -107,7 +109,7 @@ def test_a_head_on_vectors_embeds_vectors_and_the_images_they_came_from(home):
         model.embed(torch.zeros(2, 5))
 
 
-def test_a_head_whose_network_is_not_known_or_not_here_says_so_for_images(home, tmp_path):
+def test_a_head_without_its_network_refuses_images(home, tmp_path):
     frozen = Embeddings.load(home / "frozen.safetensors")
     for file in ("config.json", "model.safetensors"):
         (tmp_path / file).write_bytes((home / "runs" / "head-1" / file).read_bytes())
@@ -141,7 +143,7 @@ def test_the_network_behind_an_embeddings_file(home):
         iaa.load(home / "foreign.safetensors")
 
 
-def test_a_file_that_is_no_model_is_told_what_is_needed(home, run):
+def test_a_file_that_is_not_a_model_is_refused_and_says_what_is_needed(home, run):
     image = home / "data" / "c0" / "0.png"
     with pytest.raises(ValueError, match=r"0\.png: neither a run directory nor an embeddings file") as told:
         iaa.load(image)
@@ -175,7 +177,7 @@ def test_the_gallery_of_a_head_is_its_vectors_and_takes_images_as_well(home, tmp
     torch.testing.assert_close(projected.data.z, gallery.data.z)
 
 
-def test_nonsense_to_embed_is_refused_in_words(home):
+def test_invalid_inputs_to_embed_are_refused(home):
     model = iaa.load(home / "runs" / "run-1")
     whole = np.zeros((9, 9, 3), dtype=np.uint8)
     for size in (0, -1):
@@ -186,3 +188,22 @@ def test_nonsense_to_embed_is_refused_in_words(home):
     for empty in (whole[:0], whole[:, :0]):
         with pytest.raises(ValueError, match="an array must be an image of one pixel or more, got"):
             model.embed([whole, empty])
+
+
+def test_embeddings_can_be_normalised_and_shown_as_they_are_made(home, monkeypatch):
+    model = iaa.load(home / "runs" / "run-1")
+    images = list(np.random.default_rng(0).integers(256, size=(5, 20, 20, 3), dtype=np.uint8))
+    raw = model.embed(images)
+    torch.testing.assert_close(model.embed(images, normalize=True), raw / raw.norm(dim=1, keepdim=True))
+    bars = []
+
+    @contextmanager
+    def counting(total, *, rate, quiet):
+        bars.append((total, quiet, counts := []))
+        yield SimpleNamespace(advance=counts.append)
+
+    monkeypatch.setattr("iaa.inference.counting", counting)
+    model.embed(images, batch_size=2, progress=True)
+    head = iaa.load(home / "runs" / "head-1")
+    head.embed(torch.zeros(3, head.head.features))
+    assert bars == [(5, False, [2, 2, 1]), (3, True, [3])]

@@ -1,6 +1,9 @@
+import ast
 import inspect
 import subprocess
 import sys
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -74,7 +77,7 @@ def test_inference_imports_no_training_code(code, trained):
 
 @pytest.mark.parametrize(
     "before",
-    ["", "import iaa.train", "from iaa.train import train", "iaa.train", "import iaa.training.session"],
+    ["", "import iaa.train", "from iaa.train import train", "iaa.train", "import iaa.training.loop"],
 )
 def test_train_is_callable_whatever_was_imported(before):
     code = f"""import iaa
@@ -94,7 +97,7 @@ assert callable(train) and train.__name__ == "train"
 
 
 @pytest.mark.parametrize("before", ["", "import iaa.report", "import iaa.report.page"])
-def test_so_is_report(before):
+def test_report_is_callable_whatever_was_imported(before):
     code = f"""import iaa
 {before}
 try:
@@ -122,3 +125,16 @@ def test_public_functions_show_their_arguments():
 def test_unknown_names_are_no_names():
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = iaa.nothing
+
+
+def test_no_two_modules_share_a_basename_and_no_two_public_classes_a_name():
+    root = Path(__file__).parents[1]
+    sources = [path for path in (root / "src").rglob("*.py") if not path.stem.startswith("__")]
+    modules = Counter(path.stem for path in [*sources, *(root / "benchmarks").glob("*.py")])
+    classes = Counter(
+        node.name
+        for path in (root / "src").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, number in (modules + classes).items() if number > 1] == []

@@ -1,7 +1,7 @@
 from iaa import progress
 
 
-def test_bars_are_silent_where_stderr_is_no_terminal(capfd):
+def test_bars_are_silent_where_stderr_is_not_a_terminal(capfd):
     with progress.counting(3, done=1, rate="images/s") as bar:
         bar.advance(2)
         bar.show("scoring")

@@ -31,7 +31,7 @@ def test_a_finished_run_answers_for_all_its_files(run):
         == json.loads((run / "metrics.json").read_text())["test"]["test"]["R@1"]
     )
     assert [row["epoch"] for row in run.log if "step" not in row] == [0]
-    assert run.surroundings["threads"] == torch.get_num_threads()
+    assert run.environment["threads"] == torch.get_num_threads()
     assert run.embeddings().z.shape == (10, 8)
     assert run.statistics.count.sum() == 20
     assert isinstance(run.model, iaa.Model)
@@ -81,7 +81,7 @@ def test_opening_a_network_draws_no_random_number(run):
     ("name", "read"),
     [
         ("metrics.json", lambda run: run.metrics),
-        ("surroundings.json", lambda run: run.surroundings),
+        ("surroundings.json", lambda run: run.environment),
         ("model.safetensors", lambda run: run.network()),
         ("statistics.safetensors", lambda run: run.statistics),
         ("log.jsonl", lambda run: run.log),

@@ -1,6 +1,7 @@
 import importlib.metadata
 import json
 import logging
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,9 @@ import iaa
 import tiny_runs
 from iaa import models
 from iaa.config import Augment, BatchOptions, Images, Network, Optimizer, RunOptions, Split, load_config
+from iaa.runs import KEPT_WEIGHTS
 from iaa.train import train
+from iaa.trained_network import trained_network
 from iaa.training.defaults import resolve
 from iaa.training.schedules import rate_factor
 
@@ -56,7 +59,7 @@ def test_no_run_is_overwritten_and_equal_seeds_give_equal_runs(data, tmp_path):
     assert not torch.equal(load_file(other / "model.safetensors")["head.weight"], weights[0]["head.weight"])
 
 
-def test_augmentation_begins_when_it_is_told_to_and_fades(data, tmp_path, monkeypatch):
+def test_augmentation_begins_when_configured_and_fades(data, tmp_path, monkeypatch):
     strengths = []
     original = iaa.IAA.forward
     monkeypatch.setattr(
@@ -74,7 +77,7 @@ def test_augmentation_begins_when_it_is_told_to_and_fades(data, tmp_path, monkey
     ("loss", "own_copies", "counted"),
     [("triplet", None, True), ("triplet", False, False), ("contrastive", None, False)],
 )
-def test_own_copies_are_positives_of_the_triplet_loss_unless_told_otherwise(
+def test_own_copies_are_positives_of_the_triplet_loss_unless_configured_otherwise(
     data, tmp_path, loss, own_copies, counted
 ):
     augment = Augment(copies=3, neighbors=3, own_copies=own_copies)
@@ -126,7 +129,7 @@ def test_a_head_on_vectors_of_any_kind(tmp_path, hidden):
     assert iaa.Embeddings.load(folder / "embeddings.safetensors").ids[0].startswith("text ")
 
 
-def test_a_rate_that_is_far_too_high_ends_in_words(data, tmp_path):
+def test_a_rate_that_is_far_too_high_ends_with_a_message(data, tmp_path):
     config = tiny_runs.tiny(data, tmp_path, optimizer=Optimizer(name="sgd", lr=1e30))
     with pytest.raises(ValueError, match=r"epoch \d, step \d: .*likely the learning rate \(1e\+30"):
         train(config, quiet=True)
@@ -221,7 +224,19 @@ def test_wrong_names_are_reported_before_anything_is_read(data, tmp_path):
         ({"miner": "batch_hart"}, "did you mean 'batch_hard'"),
         ({"miner": "batch_hard", "miner_options": {"size": 3}}, "miner_options do not fit batch_hard"),
         ({"miner_options": {"epsilon": 0.2}}, "miner_options need a miner"),
-        ({"loss": "proxy_anchor", "loss_options": {"depth": 3}}, "loss_options do not fit proxy_anchor"),
+        (
+            {"loss": "proxy_anchor", "loss_options": {"depth": 3}},
+            "loss_options of proxy_anchor must be one of",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             train(tiny_runs.tiny(tmp_path / "nowhere", tmp_path, **options), quiet=True)
+
+
+def test_weights_of_every_few_epochs_are_kept(data, tmp_path):
+    config = tiny_runs.tiny(data, tmp_path, epochs=3)
+    run = iaa.train(replace(config, run=replace(config.run, keep_every=2)), quiet=True)
+    assert [path.name for path in sorted(run.path.glob("weights-*"))] == ["weights-002.safetensors"]
+    network = trained_network(run.config, run / KEPT_WEIGHTS.format(2))
+    assert network.dim == run.network().dim
+    assert not torch.equal(network.state_dict()["head.weight"], run.network().state_dict()["head.weight"])

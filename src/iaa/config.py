@@ -213,6 +213,8 @@ class RunOptions:
     """Epochs between two validations on the held-out classes."""
     checkpoint_minutes: float = 5.0
     """Minutes between two checkpoints; one is written after every epoch as well."""
+    keep_every: int = 0
+    """Keep the weights of every so many epochs as weights-EPOCH.safetensors; 0 keeps the last alone."""
     untrained: bool = True
     """Also score raw pixels and the network before training."""
     logger: Literal["auto", "tensorboard", "csv", "wandb", "mlflow", "none"] = "auto"
@@ -262,6 +264,8 @@ class Config:
     run: RunOptions = field(default_factory=RunOptions)
 
     def __post_init__(self) -> None:
+        if self.run.keep_every < 0:
+            raise ValueError(f"run.keep_every must be at least 0, got {self.run.keep_every}")
         for name, least in (("epochs", 1), ("devices", 1), ("seed", 0), ("memory", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")

@@ -1,5 +1,6 @@
 """The data of a run: images or precomputed vectors, listed once and served in batches."""
 
+import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,16 +13,18 @@ from torch import Tensor, nn
 from iaa import models
 from iaa.config import Config
 from iaa.data import Dataset, load
+from iaa.data.benchmarks import VEHICLEID_SIZES
+from iaa.data.class_split import ClassSplit
 from iaa.data.dataset import draw_classes, make
 from iaa.data.image_dataset import Batch, ImageDataset, loader, transform
 from iaa.data.sampler import BalancedSampler, Numbered
-from iaa.data.vehicleid import SIZES
 from iaa.models import Preprocessing
 from iaa.models.vector_head import VectorHead
 from iaa.provenance import base_folder, check_names, image_ids
 from iaa.retrieval.embeddings import Embeddings
 
 Batches = Iterable[Batch]
+_log = logging.getLogger("iaa")
 CACHE: dict[str, str | bool] = {"auto": "auto", "on": True, "off": False}
 PIXELS = 16
 """Side of the images that raw pixels are compared on."""
@@ -30,11 +33,11 @@ PIXELS = 16
 class ImageSource:
     """The images of a dataset; batches take the preprocessing of the network they are for."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, known: ClassSplit | None = None) -> None:
         self.config = config
-        every = _list(config)
+        every = _list(config, known)
         default = "medium" if "medium" in every else next(iter(every))  # of vehicleid's test sets
-        self.dataset = _split(every[default], config)
+        self.dataset = _split(every[default], config, known)
         self.tests = {name: dataset.part("test") for name, dataset in every.items()}
         if not any(map(len, self.tests.values())):
             raise ValueError(f"{config.data} has no test part, on which a run is scored")
@@ -108,7 +111,9 @@ class VectorSource:
 
     root: str | None
 
-    def __init__(self, config: Config, data: Embeddings | None = None) -> None:
+    def __init__(
+        self, config: Config, data: Embeddings | None = None, known: ClassSplit | None = None
+    ) -> None:
         if config.vectors_file is None:
             raise ValueError(f"data must be embeddings:FILE for vectors, got {config.data}")
         self.file = Embeddings.load(config.vectors_file) if data is None else data
@@ -116,10 +121,10 @@ class VectorSource:
         rows = np.arange(len(self.file))
         whole = make(config.data, self.file.ids, labels, self.file.split, role=self.file.role, rows=rows)
         share = 0.2 if config.split.test_share is None else config.split.test_share
-        if set(self.file.split) == {"test"}:  # no split of its own
+        if known is None and set(self.file.split) == {"test"}:  # no split of its own
             chosen = draw_classes(np.unique(whole.labels), share, seed=config.seed)
             whole = whole.with_split(np.where(np.isin(whole.labels, chosen), "test", "train"))
-        self.dataset = _split(whole, config)
+        self.dataset = _split(whole, config, known)
         self.tests = {"test": self.dataset.part("test")}
         root = self.file.meta.get("root")
         self.root = root if isinstance(root, str) else None
@@ -158,9 +163,30 @@ class VectorSource:
 Source = ImageSource | VectorSource
 
 
-def open_data(config: Config) -> Source:
-    """List the data of a configuration; nothing is decoded yet."""
-    return ImageSource(config) if config.vectors_file is None else VectorSource(config)
+def open_data(config: Config, known: ClassSplit | None = None) -> Source:
+    """List the data of a configuration; nothing is decoded yet.
+
+    Classes ``known`` to a run stay in the part they were in, and new ones are test classes.
+    """
+    if config.vectors_file is not None:
+        return VectorSource(config, known=known)
+    return ImageSource(config, known)
+
+
+def classes_of(source: Source) -> ClassSplit:
+    """The classes that are trained, validated and tested on."""
+    return ClassSplit.of(source.dataset, *source.tests.values())
+
+
+def check_classes(source: Source, known: ClassSplit, config: Config, *, training: bool = True) -> None:
+    """Warn of classes that have no images any more; ``training`` cannot go on without one of its own."""
+    missing = known.missing(source.dataset, *source.tests.values())
+    for part, names in missing.items():
+        some = f"{names[0]!r}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+        message = f"{config.data} has no images of {some} any more, of the {part} classes of this run"
+        if training and part == "train":
+            raise ValueError(f"{message}: put them back, or train a new run")
+        _log.warning("%s: the others remain", message)
 
 
 def build_network(config: Config, source: Source) -> models.Embedder | VectorHead:
@@ -194,19 +220,21 @@ def classes_in_both(source: Source) -> list[str]:
     return sorted(tests & {train.class_names[label] for label in np.unique(train.labels)})
 
 
-def _list(config: Config) -> dict[str, Dataset]:
+def _list(config: Config, known: ClassSplit | None) -> dict[str, Dataset]:
     """The dataset by the name of its test set; vehicleid has three that belong in one table."""
     split = config.split
     options: dict[str, Any] = {"root": config.root, "seed": config.seed, "protocol": split.protocol}
-    options |= {"test_share": split.test_share}
-    sizes = SIZES if config.data == "vehicleid" and split.size is None else (split.size,)
+    options |= {"test_share": split.test_share, "known": known}
+    sizes = VEHICLEID_SIZES if config.data == "vehicleid" and split.size is None else (split.size,)
     return {size or "test": load(config.data, size=size, **options) for size in sizes}
 
 
-def _split(whole: Dataset, config: Config) -> Dataset:
+def _split(whole: Dataset, config: Config, known: ClassSplit | None) -> Dataset:
     """Hold classes out, which keep all their images, then limit the images of the training classes."""
     split = config.split
-    if split.val_classes:
+    if known is not None:
+        whole = known.apply(whole)
+    if split.val_classes and not (known is not None and known.val):
         whole = whole.hold_out(split.val_classes, seed=config.seed)
     return whole if split.per_class is None else whole.per_class(split.per_class, seed=config.seed)
 

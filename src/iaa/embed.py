@@ -1,5 +1,7 @@
 """Run images through a network in evaluation mode: embeddings of a whole dataset."""
 
+import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
@@ -12,6 +14,8 @@ from iaa.retrieval.shards import Shards
 
 PRECISIONS: dict[str, torch.dtype | None] = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 """The type that autocast computes in, by the name used in every command; None is full precision."""
+WAIT_SECONDS = 0.2
+"""Between two looks at what other processes have finished."""
 
 
 def embed_batches(
@@ -39,56 +43,101 @@ def embed_images(
     images: ImageDataset,
     parts: Shards,
     *,
-    batch_size: int = 64,
     device: torch.device | str = "cpu",
     precision: torch.dtype | None = None,
     workers: int | None = None,
-    save_every: int = 1024,
     on_batch: Callable[[int], None] = lambda images: None,
 ) -> None:
-    """Embed what ``parts`` does not hold yet, saving every ``save_every`` images and when stopped.
+    """Embed what ``parts`` does not hold yet, together with any other processes that do the same.
 
-    Batches begin at multiples of ``batch_size`` however often the work was stopped: the same images meet in
-    the same batch, so that the embeddings are the same to the bit.
+    A shard is saved when it is complete, or as far as it has come when stopped. Batches begin at multiples of
+    the batch size and are computed with the plan's threads, however often the work was stopped and whichever
+    process does it, so the embeddings are the same to the bit. ``on_batch`` also reports the images of other
+    processes, a shard at a time.
     """
-    for name, value in (("batch_size", batch_size), ("save_every", save_every)):
-        if value < 1:
-            raise ValueError(f"{name} must be 1 or more, got {value}")
-    total = len(images)
-    batches = [range(at, min(at + batch_size, total)) for at in range(parts.done, total, batch_size)]
-    pending: list[tuple[Tensor, Tensor]] = []
-    known_bad = len(images.bad)
-
-    def reached() -> int:
-        return min((int(pending[-1][0][-1]) // batch_size + 1) * batch_size, total) if pending else parts.done
-
-    def save(stop: int) -> None:
-        nonlocal known_bad
-        if stop > parts.done:
-            rows, z = (torch.cat(c) for c in zip(*pending, strict=True)) if pending else _nothing()
-            bad = [(error.path, error.reason) for error in images.bad[known_bad:]]
-            parts.add(stop, rows, z, bad)
-            known_bad += len(bad)
-            pending.clear()
-
-    batches_done = _embedded(
-        model,
-        loader(images, batches=batches, workers=workers),
-        device=device,
-        precision=precision,
-        on_batch=on_batch,
-    )
+    threads = torch.get_num_threads()
+    by_others = parts.done
+    own = 0
     try:
-        for z, _, rows in batches_done:
-            _refuse_infinite(z, rows, images)
-            pending.append((rows, z))
-            if reached() - parts.done >= save_every:
-                save(reached())
-        save(total)
-    except BaseException:
-        with suppress(OSError):
-            save(reached())
-        raise
+        if torch.device(device).type == "cpu":
+            torch.set_num_threads(parts.threads)
+        while not parts.finished:
+            on_batch(max(parts.done - own - by_others, 0))
+            by_others = max(parts.done - own, by_others)
+            claimed = parts.claim()
+            if claimed is None:  # other processes work on all that is left; if one ends, its shard is free
+                time.sleep(WAIT_SECONDS)
+                continue
+            work = _Claims(parts, images, claimed)
+            batches = _embedded(
+                model,
+                loader(images, batches=work.batches(), workers=workers),
+                device=device,
+                precision=precision,
+                on_batch=on_batch,
+            )
+            own += work.save_all(batches)
+    finally:
+        torch.set_num_threads(threads)
+
+
+class _Claims:
+    """The ranges that this process has claimed and not yet saved, in the order of their batches."""
+
+    def __init__(self, parts: Shards, images: ImageDataset, first: tuple[int, int]) -> None:
+        self.parts, self.images = parts, images
+        self.first, self.waiting = first, deque([first])
+        self.pending: list[tuple[Tensor, Tensor]] = []
+        self.saved = 0
+
+    def batches(self) -> Iterator[range]:
+        """Rows of batches, range after range; a range is claimed when the loader asks for it."""
+        claimed: tuple[int, int] | None = self.first
+        while claimed is not None:
+            start, stop = claimed
+            for at in range(start, stop, self.parts.batch_size):
+                yield range(at, min(at + self.parts.batch_size, stop))
+            claimed = self.parts.claim()
+            if claimed is not None:
+                self.waiting.append(claimed)
+
+    def save_all(self, batches: Iterator[tuple[Tensor, Tensor, Tensor]]) -> int:
+        """Save a shard per claimed range, and how many rows these are; if stopped, what there is of one."""
+        try:
+            for z, _, rows in batches:
+                _refuse_infinite(z, rows, self.images)
+                while not self.waiting[0][0] <= int(rows[0]) < self.waiting[0][1]:
+                    self._save()  # the last batches of that range had no readable image
+                self.pending.append((rows, z))
+                if self._reached() == self.waiting[0][1]:
+                    self._save()
+            while self.waiting:
+                self._save()
+        except BaseException:
+            with suppress(OSError):
+                if self.pending:
+                    self._save(self._reached())
+            for start, _ in self.waiting:
+                self.parts.unclaim(start)
+            raise
+        return self.saved
+
+    def _reached(self) -> int:
+        """The end of the last batch."""
+        size = self.parts.batch_size
+        return min((int(self.pending[-1][0][-1]) // size + 1) * size, self.waiting[0][1])
+
+    def _save(self, stop: int | None = None) -> None:
+        start, end = self.waiting[0]
+        stop = end if stop is None else stop
+        rows, z = (torch.cat(c) for c in zip(*self.pending, strict=True)) if self.pending else _nothing()
+        done = set(rows.tolist())
+        reasons = {error.path: error.reason for error in self.images.bad}
+        missing = [self.images.paths[row] for row in range(start, stop) if row not in done]
+        self.parts.add(start, stop, rows, z, [(path, reasons[path]) for path in missing if path in reasons])
+        self.waiting.popleft()
+        self.pending.clear()
+        self.saved += stop - start
 
 
 def resolve_device(name: str) -> torch.device:

@@ -150,24 +150,32 @@ def parse_json(text: str | bytes, source: str, *, required: Iterable[str] = ()) 
 
 
 class Lock:
-    """An exclusive lock on a file, released when the process ends, however it ends."""
+    """A lock on a file, released when the process ends, however it ends; exclusive unless ``shared``."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, shared: bool = False, make_folder: bool = True) -> None:
         """Take the lock, or raise ``BlockingIOError`` at once if another process holds it."""
         self.path = Path(path)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file: IO[str] = open(self.path, "a")  # noqa: SIM115 (held until release)
+        if make_folder:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file: IO[str] = open(self.path, "a+")  # noqa: SIM115 (held until release)
         try:
-            import fcntl
-
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:  # Windows has no such locks
-            pass
+            self._take(shared)
         except OSError as error:
             self._file.close()
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 raise BlockingIOError(error.errno, "another process is using it", str(self.path)) from error
             raise
+
+    def _take(self, shared: bool) -> None:
+        try:
+            import fcntl
+        except ImportError:  # Windows has no such locks
+            return
+        fcntl.lockf(self._file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+
+    def share(self) -> None:
+        """From now on others may hold it too, if they share it."""
+        self._take(shared=True)
 
     def release(self) -> None:
         """Give the lock up."""

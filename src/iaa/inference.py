@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -19,9 +20,11 @@ from iaa.data.image_dataset import ImageDataset, loader, transform
 from iaa.data.image_io import UnreadableImage
 from iaa.embed import PRECISIONS, embed_batches, resolve_device
 from iaa.errors import unknown
+from iaa.hub import PREFIX, download, parse_repo
 from iaa.image_inputs import as_images, as_vectors, batches_of
 from iaa.models import Embedder, Preprocessing
 from iaa.models.vector_head import VectorHead
+from iaa.progress import counting
 from iaa.provenance import weights_hash
 from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.formats import READERS
@@ -89,24 +92,36 @@ class Model:
         inputs: Any,
         *,
         batch_size: int = 64,
+        normalize: bool = False,
+        progress: bool = False,
         workers: int | None = None,
-        on_batch: Callable[[int], None] = lambda done: None,
     ) -> Float[Tensor, "n d"]:
         """Embeddings of paths, PIL images, encoded images (bytes) or uint8 arrays (H, W, 3), in a list.
 
         A run on vectors takes those: floats (N, D). An image that cannot be read raises
         ``UnreadableImage``, which names it.
+
+        Args:
+            inputs: the images, one or several.
+            batch_size: images at once.
+            normalize: to length 1, so that a dot product is the cosine similarity.
+            progress: show a bar, in a terminal.
+            workers: processes that read images, for many paths; the free cores if None.
         """
         _check_batch(batch_size)
         vectors = as_vectors(inputs)
-        if vectors is not None:
-            return self._embed_vectors(vectors, on_batch)
-        z, _, bad = self.embed_readable(
-            as_images(inputs), batch_size=batch_size, workers=workers, on_batch=on_batch
-        )
-        if bad:
-            raise next(iter(bad.values()))
-        return z
+        images = as_images(inputs) if vectors is None else []
+        total = len(images) if vectors is None else len(vectors)
+        with counting(total, rate="images/s" if vectors is None else "vectors/s", quiet=not progress) as bar:
+            if vectors is not None:
+                z = self._embed_vectors(vectors, bar.advance)
+            else:
+                z, _, bad = self.embed_readable(
+                    images, batch_size=batch_size, workers=workers, on_batch=bar.advance
+                )
+                if bad:
+                    raise next(iter(bad.values()))
+        return F.normalize(z, dim=1) if normalize else z
 
     def embed_readable(
         self,
@@ -140,6 +155,28 @@ class Model:
         rows = [row for _, part in parts for row in part.tolist()]
         return z, rows, unreadable
 
+    def push_to_hub(
+        self,
+        repo: str,
+        *,
+        private: bool = False,
+        token: str | None = None,
+        message: str = "Upload an iaa model",
+    ) -> str:
+        """Upload weights, configuration, scores and model card to the Hugging Face hub; the commit's URL.
+
+        Others open it with ``iaa.load("hf:OWNER/NAME")``. Paths of this machine are left out.
+
+        Args:
+            repo: ``OWNER/NAME``, or ``OWNER/NAME@BRANCH``; created if it is not there.
+            private: whether a new repository can be seen by its owner alone.
+            token: a token that may write; the one of ``hf auth login`` if None.
+            message: of the commit.
+        """
+        from iaa.export.export_run import publish
+
+        return publish(self, repo, private=private, token=token, message=message)
+
     def _embed_vectors(self, vectors: Tensor, on_batch: Callable[[int], None]) -> Tensor:
         if self.head is None:
             raise ValueError(f"{self.path} embeds images, got floating numbers of shape {_shape(vectors)}")
@@ -153,7 +190,9 @@ class Model:
 
 
 def load(path: str | os.PathLike[str], *, device: str = "auto", precision: str = "fp32") -> Model:
-    """The model of a finished run, or the network that made an embeddings file; nothing in them is executed.
+    """The model of a finished run, of an embeddings file or of ``hf:OWNER/NAME``; no code in it is run.
+
+    ``hf:OWNER/NAME@REVISION`` is a model on the Hugging Face hub, downloaded once into its cache.
 
     A run that trained a head on vectors embeds vectors. It embeds images as well if its embeddings file says
     which network made the vectors, and the weights of that network are still available. ``precision`` is what
@@ -161,7 +200,10 @@ def load(path: str | os.PathLike[str], *, device: str = "auto", precision: str =
     """
     if precision not in PRECISIONS:
         raise unknown("precision", precision, PRECISIONS)
-    return replace(_load(Path(path).expanduser(), resolve_device(device)), precision=precision)
+    chosen = resolve_device(device)
+    name = os.fspath(path)
+    place = download(parse_repo(name)) if name.startswith(PREFIX) else Path(name).expanduser()
+    return replace(_load(place, chosen), precision=precision)
 
 
 def _load(path: Path, chosen: torch.device) -> Model:

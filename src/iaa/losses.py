@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import torch
 from pytorch_metric_learning import distances, losses, miners, reducers
 from torch import Tensor, nn
 
 from iaa.errors import unknown
+from iaa.hard_pairs import HardPairs
 
 
 class Baseline(NamedTuple):
@@ -32,23 +32,6 @@ class PerAnchor(reducers.BaseReducer):
         return losses.sum() / len(embeddings)
 
     pos_pair_reduction = neg_pair_reduction = triplet_reduction = element_reduction
-
-
-class HardPairs(miners.MultiSimilarityMiner):
-    """Hard positives and negatives (Eq. 5-6): those of PML's miner, found without its two sorts."""
-
-    def mine(self, embeddings: Tensor, labels: Tensor, ref_emb: Tensor, ref_labels: Tensor) -> Any:
-        """Pairs that are less similar than the nearest negative, or more than the farthest positive."""
-        similarity = self.distance(embeddings, ref_emb) * (1 if self.distance.is_inverted else -1)
-        negative = labels[:, None] != ref_labels
-        positive = ~negative
-        if embeddings is ref_emb:
-            positive.fill_diagonal_(False)
-        nearest = similarity.masked_fill(~negative, -torch.inf).amax(1, keepdim=True)
-        farthest = similarity.masked_fill(~positive, torch.inf).amin(1, keepdim=True)
-        hard_positive = positive & (similarity - self.epsilon < nearest)  # Eq. 6
-        hard_negative = negative & (similarity + self.epsilon > farthest)  # Eq. 5
-        return *torch.where(hard_positive), *torch.where(hard_negative)
 
 
 def contrastive(*, pos_margin: float = 0.0, neg_margin: float = 1.0) -> Baseline:
@@ -144,19 +127,28 @@ def build(name: str, *, num_classes: int, dim: int, **options: Option) -> Baseli
     >>> build("proxy_anchor", num_classes=10, dim=64).loss.num_classes
     10
     """
+    return find(name, **options)(num_classes, dim)
+
+
+def find(name: str, **options: Option) -> Callable[[int, int], Baseline]:
+    """Look a loss up and check its options; the result builds it for a number of classes and dimensions."""
     if own := PAIRS.get(name) or PROXIES.get(name):
         _check_options(name, own, options)
-        return own(**options) if name in PAIRS else own(num_classes, dim, **options)
+        return lambda num_classes, dim: own(*(() if name in PAIRS else (num_classes, dim)), **options)
     classes = _by_key(losses, losses.BaseMetricLossFunction)
     kind = classes.get(_key(SHORT.get(name, name)))
     if kind is None:
         raise unknown("loss", name, sorted({*PAIRS, *PROXIES, *SHORT, *map(_snake, classes.values())}))
-    sizes = dict(zip(SIZES, (num_classes, dim, dim, dim), strict=True))
-    needed = {key: value for key, value in sizes.items() if key in _required(kind)}
-    if missing := _required(kind) - {*needed, *options}:
+    sizes = _required(kind) & {*SIZES}
+    if missing := _required(kind) - {*sizes, *options}:
         raise ValueError(f"loss {name} needs the options {', '.join(sorted(missing))}")
     _check_options(name, kind, options)
-    return Baseline(kind(**needed, **options), None)
+
+    def make(num_classes: int, dim: int) -> Baseline:
+        needed = {size: num_classes if size == "num_classes" else dim for size in sizes}
+        return Baseline(kind(**needed, **options), None)
+
+    return make
 
 
 def build_miner(name: str, **options: Option) -> nn.Module | None:
@@ -184,12 +176,11 @@ def with_memory(baseline: Baseline, *, dim: int, size: int) -> Baseline:
 
 def _check_options(loss: str, make: Callable[..., Any], options: dict[str, Option]) -> None:
     """Raise for options that do not exist, and for text where a number is the default."""
-    parameters = inspect.signature(make).parameters
-    named = [name for name in parameters if name not in (*SIZES, "dim")]
-    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        for name in options:
-            if name not in named:
-                raise unknown(f"loss_options of {loss}", name, named)
+    parameters = _parameters(make)
+    for name in options:
+        if name not in parameters:
+            known = [other for other in parameters if other not in (*SIZES, "dim")]
+            raise unknown(f"loss_options of {loss}", name, known)
     for name, parameter in parameters.items():
         if isinstance(options.get(name), str) and isinstance(parameter.default, int | float):
             raise ValueError(f"option {name} must be a number, got {options[name]!r}")
@@ -214,12 +205,25 @@ def _snake(kind: type) -> str:
 
 
 def _required(kind: type) -> set[str]:
-    """Arguments without a default, those of base classes that are passed on included."""
-    needed = set()
-    for base in kind.__mro__:
-        parameters = inspect.signature(base.__init__).parameters.values()  # type: ignore[misc]
-        named = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "self"]
-        needed |= {p.name for p in named if p.default is p.empty}
-        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-            break
+    """Arguments without a default."""
+    needed = {name for name, parameter in _parameters(kind).items() if parameter.default is parameter.empty}
     return needed - {"mat_based_loss", "loss"}
+
+
+def _parameters(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Named arguments of a function or class, those of base classes that are passed on included."""
+    named: dict[str, inspect.Parameter] = {}
+    bases = (
+        [vars(base)["__init__"] for base in make.__mro__ if "__init__" in vars(base)]
+        if isinstance(make, type)
+        else [make]
+    )
+    for function in bases:
+        parameters = inspect.signature(function).parameters.values()
+        kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        for parameter in parameters:
+            if parameter.kind in kinds and parameter.name != "self":
+                named.setdefault(parameter.name, parameter)
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+            break
+    return named

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from iaa.data import Dataset
 from iaa.data.image_ref import ImageRef
+from iaa.files import tensors_digest
 from iaa.models import Embedder
 from iaa.retrieval.embeddings import Embeddings
 
@@ -79,11 +80,7 @@ def distinct_images(datasets: Iterable[Dataset], base: Path) -> dict[str, ImageR
 
 def weights_hash(model: nn.Module) -> str:
     """SHA-256 over names, types, shapes and bytes of a network's parameters and buffers."""
-    digest = hashlib.sha256()
-    for name, value in sorted(model.state_dict().items()):
-        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+    return tensors_digest(model.state_dict())
 
 
 def data_hash(datasets: Iterable[Dataset], base: Path, images: dict[str, ImageRef]) -> str:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from iaa.config import CONFIG_FILE, Config, load_config
-from iaa.data_source import Source, open_data
+from iaa.data.class_split import ClassSplit
+from iaa.data_source import Source, check_classes, classes_of, open_data
 from iaa.embed import PRECISIONS, embed_batches, resolve_device
+from iaa.environment import environment
 from iaa.files import Lock, read_json, read_tensors, write_json, write_text
 from iaa.method.gaussians import ClassStats
 from iaa.models import Embedder
@@ -19,7 +21,6 @@ from iaa.models.vector_head import VectorHead
 from iaa.provenance import weights_hash
 from iaa.retrieval.embeddings import Embeddings
 from iaa.run_records import read_log, read_metrics
-from iaa.surroundings import surroundings
 from iaa.trained_network import trained_network
 
 if TYPE_CHECKING:
@@ -28,9 +29,12 @@ if TYPE_CHECKING:
 CONFIG = CONFIG_FILE
 LOG = "log.jsonl"
 METRICS = "metrics.json"
-SURROUNDINGS = "surroundings.json"
+ENVIRONMENT = "surroundings.json"
+CLASSES = "classes.json"
 MODEL = "model.safetensors"
 BEST = "best.safetensors"
+KEPT_WEIGHTS = "weights-{:03}.safetensors"
+"""Weights after so many epochs (``run.keep_every``)."""
 STATISTICS = "statistics.safetensors"
 CHECKPOINT = "checkpoint.safetensors"
 TRAINING = "training.safetensors"
@@ -60,10 +64,15 @@ class Run:
 
     @classmethod
     def create(cls, config: Config, *, data: Source | None = None) -> "Run":
-        """Make a new directory below ``config.run.out`` with ``config.json`` and ``surroundings.json``."""
+        """Make a new directory below ``config.run.out`` with configuration, environment and classes.
+
+        Classes are recorded if ``data`` is given.
+        """
         run = cls(_new_folder(config), data=data)
         write_text(run / CONFIG, config.to_json())
-        write_json(run / SURROUNDINGS, surroundings(seed=config.seed))
+        write_json(run / ENVIRONMENT, environment(seed=config.seed))
+        if data is not None:
+            write_json(run / CLASSES, classes_of(data).to_json())
         return run
 
     @classmethod
@@ -118,9 +127,9 @@ class Run:
         return read_metrics(self.require(METRICS))
 
     @functools.cached_property
-    def surroundings(self) -> dict[str, Any]:
+    def environment(self) -> dict[str, Any]:
         """Versions, commit, machine, threads and seed."""
-        return read_json(self.require(SURROUNDINGS), required=("versions", "commit", "machine"))
+        return read_json(self.require(ENVIRONMENT), required=("versions", "commit", "machine"))
 
     @property
     def log(self) -> list[dict[str, Any]]:
@@ -129,8 +138,17 @@ class Run:
 
     @functools.cached_property
     def data(self) -> Source:
-        """What it is trained and tested on, listed again."""
-        return open_data(self.config)
+        """What it is trained and tested on, listed again; new classes are test classes."""
+        source = open_data(self.config, self.classes)
+        if self.classes is not None:
+            check_classes(source, self.classes, self.config, training=False)
+        return source
+
+    @functools.cached_property
+    def classes(self) -> ClassSplit | None:
+        """The classes it trains, validates and tests on; None if it began before these were recorded."""
+        file = self / CLASSES
+        return ClassSplit.from_json(read_json(file), str(file)) if file.is_file() else None
 
     @property
     def embeddings_files(self) -> dict[str, Path]:

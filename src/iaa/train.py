@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from iaa.callable_module import make_callable
 from iaa.config import Config
+from iaa.data.class_split import ClassSplit
 from iaa.losses import Baseline
+from iaa.module_as_function import make_callable
 from iaa.retrieval.embeddings import Embeddings
 from iaa.runs import Run
 from iaa.training import checkpoint, distributed, scoring
@@ -20,9 +21,9 @@ from iaa.training.checkpoint import Position
 from iaa.training.closed_form import fit_head
 from iaa.training.defaults import compares_heads, resolve
 from iaa.training.gradient_cache import embed_in_parts
-from iaa.training.ladder import climb
+from iaa.training.loop import TrainingLoop, open_run, recorded_threads
+from iaa.training.model_ladder import climb
 from iaa.training.schedules import estimates_before, rate_factor, streams_during, strength
-from iaa.training.session import Session, open_run, recorded_threads
 from iaa.training.setup import Task, assemble, launch
 
 
@@ -33,13 +34,15 @@ def train(
     data: Embeddings | None = None,
     quiet: bool = False,
     loss: nn.Module | tuple[nn.Module, nn.Module | None] | None = None,
+    classes: ClassSplit | None = None,
 ) -> Run:
     """Train and score a network, and leave everything in a run directory.
 
     ``resume`` names an interrupted run, which continues from its last checkpoint; on a CPU it ends with the
     same bits as if it had never been interrupted. ``data`` are embeddings to train a head on, in place of a
     file that the configuration names. ``loss`` is a loss of your own, or a (loss, miner) pair, in place of
-    the configuration's; resuming needs both again.
+    the configuration's; resuming needs both again. ``classes`` says which classes to train and to test on,
+    instead of drawing them; a resumed run keeps its own.
 
     If the configuration leaves the head open (``network.head`` is ``auto``) and the network is pretrained,
     several heads are compared on held-out training classes and the best becomes the model.
@@ -50,45 +53,46 @@ def train(
     config = former.config if former else config
     assert config is not None
     config = resolve(config)
+    known = former.classes if former else classes
     if loss is not None:
         loss = Baseline(loss, None) if isinstance(loss, nn.Module) else Baseline(*loss)
         config = replace(config, loss=type(loss.loss).__name__)
     if compares_heads(config):
-        return climb(config, partial(train, loss=loss), run=former, quiet=quiet)
+        return climb(config, partial(train, loss=loss), run=former, classes=known, quiet=quiet)
     with recorded_threads(former):
-        task = assemble(config, launch(config), data=data, loss=loss)
+        task = assemble(config, launch(config), data=data, loss=loss, known=known)
         with open_run(task, former) as run:
             position = checkpoint.restore(run, task) if former else Position()
-            with Session(task, run, position, quiet=quiet) as session:
+            with TrainingLoop(task, run, position, quiet=quiet) as loop:
                 if not position.started:
                     fit_head(task)
                 if config.trains:
-                    _algorithm_1(task, session)
-                session.finish()
+                    _algorithm_1(task, loop)
+                loop.finish()
     return run
 
 
-def _algorithm_1(task: Task, session: Session) -> None:
+def _algorithm_1(task: Task, loop: TrainingLoop) -> None:
     config, augment, options = task.config, task.criterion.augment, task.config.augment
-    for epoch, start in session.epochs():  # while not converged
+    for epoch, start in loop.epochs():  # while not converged
         augment.strength = strength(options, epoch, config.epochs)
         task.criterion.train(epoch >= options.start_epoch)  # no synthetics before
         if start == 0 and estimates_before(options, augment, epoch):
-            session.show("class statistics")
-            session.totals.statistics += _estimate(task)  # Eq. 7-8 over the training set
+            loop.show("class statistics")
+            loop.totals.statistics += _estimate(task)  # Eq. 7-8 over the training set
 
-        for step, images, labels in session.batches(epoch, start):  # construct a mini-batch
-            _set_rates(task, epoch + step / session.steps)
+        for step, images, labels in loop.batches(epoch, start):  # construct a mini-batch
+            _set_rates(task, epoch + step / loop.steps)
             _seed(config.seed, epoch, step)  # random numbers of a step depend on no earlier step
             task.optimizer.zero_grad()
             z = embed_in_parts(task.model, images, micro=config.batch.micro)  # compute embeddings
             z, labels = distributed.gather(z.float(), labels.to(z.device))
-            session.sanity.check_embeddings(z, labels, epoch, step)
+            loop.sanity.check_embeddings(z, labels, epoch, step)
             if streams_during(options, epoch):
-                session.totals.statistics += _update(task, z, labels)  # Eq. 7-8 from the batch
+                loop.totals.statistics += _update(task, z, labels)  # Eq. 7-8 from the batch
             loss = task.criterion(z, labels)  # generate samples (Eq. 17), boost the loss (Eq. 18-20)
             value = float(loss.detach())
-            session.sanity.check_loss(value, epoch, step)
+            loop.sanity.check_loss(value, epoch, step)
             task.fabric.backward(loss)
             distributed.average_gradients(task.criterion)
             if config.optimizer.clip:
@@ -96,8 +100,8 @@ def _algorithm_1(task: Task, session: Session) -> None:
             task.optimizer.step()  # optimise the parameters
             if task.average is not None:
                 task.average.update(task.network)
-            session.end_step(epoch, step, value, len(z))
-        session.end_epoch(epoch)
+            loop.end_step(epoch, step, value, len(z))
+        loop.end_epoch(epoch)
 
 
 def _estimate(task: Task) -> float:

@@ -95,11 +95,11 @@ def test_completion_works_in_bash(line, expected):
 
 
 def test_the_last_part_of_a_field_is_enough():
-    from iaa.cli.cmd_train import Options
+    from iaa.cli.cmd_train import TrainOptions
     from iaa.cli.config_options import parse
 
     arguments = ["--lr", "1e-4", "--copies=2", "--no-untrained", "--weight_decay", "0.1"]
-    config = parse(Options, arguments, prog="iaa train", description="").config
+    config = parse(TrainOptions, arguments, prog="iaa train", description="").config
     assert (config.optimizer.lr, config.optimizer.weight_decay) == (1e-4, 0.1)
     assert (config.augment.copies, config.run.untrained) == (2, False)
 

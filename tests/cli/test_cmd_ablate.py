@@ -211,7 +211,7 @@ def test_every_number_of_the_paper_belongs_to_an_arm():
         (["copies", "emoji", "--epoch", "3"], "did you mean --epochs?"),
     ],
 )
-def test_mistakes_end_in_one_line(given, message, capsys):
+def test_errors_are_one_line(given, message, capsys):
     assert main(["ablate", *given]) == 2
     error = capsys.readouterr().err
     assert message in error

@@ -57,7 +57,7 @@ def test_correlation_of_a_file(vectors, tmp_path, capsys):
     assert "- Spearman coefficient" in page
 
 
-def test_the_papers_numbers_stand_beside_those_of_its_datasets(vectors, tmp_path, capsys):
+def test_the_papers_numbers_are_listed_next_to_those_of_its_datasets(vectors, tmp_path, capsys):
     data = iaa.Embeddings.load(vectors)
     iaa.Embeddings(data.z, data.labels, split=data.split, meta={"data": "cars"}).save(tmp_path / "cars.npz")
     assert main(["analyze", "correlation", str(tmp_path / "cars.npz"), "--draws", "9"]) == 0
@@ -172,7 +172,7 @@ def test_cost_of_a_run(run, capfd):
         (["decode", "nowhere", "--figure", "a.gif"], "--figure must end in .png, got a.gif"),
     ],
 )
-def test_mistakes_end_in_one_line(given, message, capsys, tmp_path, monkeypatch):
+def test_errors_are_one_line(given, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["analyze", *given]) == 2
     error = capsys.readouterr().err

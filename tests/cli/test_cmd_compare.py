@@ -139,7 +139,7 @@ def test_runs_of_another_comparison_are_refused_before_any_work(words, tmp_path,
         (["emoji", "--seeds", "0"], "seeds must be at least 1, got 0"),
     ],
 )
-def test_mistakes_end_in_one_line(given, message, capsys):
+def test_errors_are_one_line(given, message, capsys):
     assert main(["compare", *given]) == 2
     error = capsys.readouterr().err
     assert message in error

@@ -6,7 +6,7 @@ import tiny_datasets
 from iaa.cli import main
 
 
-def test_check_sets_numbers_beside_the_paper(tmp_path, capsys):
+def test_check_compares_numbers_with_the_paper(tmp_path, capsys):
     root = tiny_datasets.inshop(tmp_path, archive=True)
     assert main(["data", "check", "inshop", "--root", str(root)]) == 0
     out = capsys.readouterr().out
@@ -84,14 +84,14 @@ def test_sheet_draws_a_row_per_class(tmp_path, capsys):
         (["stats", "folder:/no/such/place"], "folder /no/such/place does not exist"),
     ],
 )
-def test_mistakes_end_in_one_line(words, message, capsys):
+def test_errors_are_one_line(words, message, capsys):
     assert main(["data", *words]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
 
 
-def test_a_path_outside_of_the_root_is_told_as_it_is(tmp_path, capsys):
+def test_a_path_outside_of_the_root_is_shown_as_given(tmp_path, capsys):
     tiny_datasets.image(tmp_path / "root" / "a.png", seed=0, size=(8, 8))
     (tmp_path / "t.csv").write_text("path,label\na.png,x\n/nowhere/b.png,y\n")
     assert main(["data", "check", f"table:{tmp_path / 't.csv'}", "--root", str(tmp_path / "root")]) == 1

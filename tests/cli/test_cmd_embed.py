@@ -19,20 +19,6 @@ from iaa.retrieval.embeddings import Embeddings
 TINY = ["--model", "convnet", "--size", "16", "--workers", "0"]
 
 
-@pytest.fixture
-def seen(monkeypatch) -> list[int]:
-    """How many images went through a network, batch by batch."""
-    batches: list[int] = []
-    forward = Embedder.forward
-
-    def counted(self, images):
-        batches.append(len(images))
-        return forward(self, images)
-
-    monkeypatch.setattr(Embedder, "forward", counted)
-    return batches
-
-
 def folder(root: Path, *, classes: int = 4, each: int = 3) -> str:
     for label in range(classes):
         for i in range(each):
@@ -104,7 +90,7 @@ def test_killed_in_the_middle_it_does_the_rest_and_the_file_is_the_same(tmp_path
     assert broken.read_bytes() == whole.read_bytes()
 
 
-def test_ctrl_c_keeps_every_finished_batch_and_says_how_to_go_on(tmp_path, seen, monkeypatch, capsys):
+def test_ctrl_c_keeps_every_finished_batch_and_says_how_to_continue(tmp_path, seen, monkeypatch, capsys):
     spec, out = folder(tmp_path / "data"), tmp_path / "x.safetensors"
     counted = Embedder.forward
 
@@ -264,7 +250,7 @@ def test_heads_and_weights_from_a_file(tmp_path, capsys):
         (["--test-size", "small"], "size belongs to vehicleid"),
     ],
 )
-def test_mistakes_end_in_one_line(tmp_path, words, message, capsys):
+def test_errors_are_one_line(tmp_path, words, message, capsys):
     assert embed(folder(tmp_path / "data", each=1), tmp_path / "x.safetensors", *words) == 2
     error = capsys.readouterr().err
     assert message in error

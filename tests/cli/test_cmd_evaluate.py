@@ -138,7 +138,7 @@ def test_split_and_queries_without_a_positive(capsys, tmp_path):
         ([], "name at least one embeddings file"),
     ],
 )
-def test_mistakes_end_in_one_line(capsys, good, tmp_path, words, message):
+def test_errors_are_one_line(capsys, good, tmp_path, words, message):
     empty = tmp_path / "empty"
     empty.mkdir()
     code, _, err = run(capsys, *(word.format(good=good, tmp=empty) for word in words))
@@ -147,7 +147,7 @@ def test_mistakes_end_in_one_line(capsys, good, tmp_path, words, message):
     assert err.count("\n") == 1
 
 
-def test_names_are_no_markup(tmp_path, capsys):
+def test_names_are_not_read_as_markup(tmp_path, capsys):
     names = {0: "[/]", 1: "[bold]b[/bold]"}
     data = Embeddings(torch.randn(8, 4), torch.arange(8) % 2, [f"[x]{row}.png" for row in range(8)], names)
     data.save(tmp_path / "odd.safetensors")
@@ -157,7 +157,7 @@ def test_names_are_no_markup(tmp_path, capsys):
     assert "[bold]b[/bold]" in shown
 
 
-def test_runs_are_told_apart_by_their_folders(capsys, good, tmp_path):
+def test_runs_are_distinguished_by_their_folders(capsys, good, tmp_path):
     for name in ("first", "second"):
         Embeddings.load(good).save(tmp_path / name / "embeddings.safetensors")
     assert main(["evaluate", str(tmp_path / "first"), str(tmp_path / "second")]) == 0

@@ -27,7 +27,7 @@ def test_onnx_prints_the_largest_difference_and_nothing_else(run, tmp_path):
     assert done.stderr == ""
 
 
-def test_safetensors_goes_beside_the_run(run, capsys):
+def test_safetensors_are_written_into_the_run(run, capsys):
     assert main(["export", str(run), "--to", "safetensors"]) == 0
     assert capsys.readouterr().out == (
         f"wrote {run / 'safetensors'}: model.safetensors, config.json, preprocessing.json, metrics.json, "
@@ -45,7 +45,7 @@ def test_safetensors_goes_beside_the_run(run, capsys):
         (["--to", "safetensors", "--vectors"], "--vectors is for onnx"),
     ],
 )
-def test_mistakes_end_in_one_line(run, words, message, capsys):
+def test_errors_are_one_line(run, words, message, capsys):
     assert main(["export", str(run), *words]) == 2
     error = capsys.readouterr().err
     assert message in error
@@ -53,7 +53,7 @@ def test_mistakes_end_in_one_line(run, words, message, capsys):
 
 
 @pytest.mark.parametrize("missing", ["model.safetensors", "metrics.json", "config.json"])
-def test_a_run_that_is_not_whole_is_told(run, tmp_path, missing, capsys):
+def test_an_incomplete_run_is_reported(run, tmp_path, missing, capsys):
     part = tmp_path / "part"
     part.mkdir()
     for file in run.iterdir():
@@ -77,7 +77,7 @@ def test_a_run_that_is_not_whole_is_told(run, tmp_path, missing, capsys):
         (lambda metrics: metrics.update(table={"untrained": 3}), "'table' must hold the scores"),
     ],
 )
-def test_damaged_metrics_are_told_with_the_file(run, tmp_path, to, change, message, capsys):
+def test_damaged_metrics_are_reported_with_the_file(run, tmp_path, to, change, message, capsys):
     part = tmp_path / "part"
     shutil.copytree(run, part)
     metrics = json.loads((run / "metrics.json").read_text())
@@ -95,7 +95,7 @@ def test_a_folder_that_was_searched_in_can_be_exported_to_again(run, tmp_path):
     assert main(["export", str(run), "--to", "safetensors", "--out", str(tmp_path / "st")]) == 0
 
 
-def test_a_folder_as_the_file_is_told_before_anything_is_loaded(tmp_path, capsys):
+def test_a_folder_as_the_file_is_reported_before_anything_is_loaded(tmp_path, capsys):
     (tmp_path / "m.onnx").mkdir()
     assert main(["export", str(tmp_path / "nowhere"), "--out", str(tmp_path / "m.onnx")]) == 2
     assert f"--out must name a .onnx file, got the folder {tmp_path / 'm.onnx'}" in capsys.readouterr().err
@@ -108,6 +108,6 @@ def test_help_calls_the_run_a_run(verb, capsys):
     assert " RUN" in capsys.readouterr().out.splitlines()[0]
 
 
-def test_an_embeddings_file_is_no_run(run, capsys):
+def test_an_embeddings_file_is_not_a_run(run, capsys):
     assert main(["export", str(run / "embeddings.safetensors")]) == 2
     assert capsys.readouterr().err.count("\n") == 1

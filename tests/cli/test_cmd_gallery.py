@@ -5,7 +5,7 @@ import iaa
 from iaa.cli import main
 
 
-def test_a_gallery_goes_out_and_in_again(run, tmp_path, capsys):
+def test_a_gallery_can_be_exported_and_imported_again(run, tmp_path, capsys):
     file = tmp_path / "out.parquet"
     assert main(["gallery", "export", str(run), str(file)]) == 0
     assert f"wrote {file}: 30 rows of 8 numbers each" in capsys.readouterr().out
@@ -29,7 +29,7 @@ def test_into_milvus_and_back(run, tmp_path, capsys):
     assert two.meta == one.meta
 
 
-def test_mistakes_take_one_line(run, tmp_path, capsys):
+def test_errors_are_one_line(run, tmp_path, capsys):
     (tmp_path / "x.txt").write_text("no vectors")
     for words, text in (
         (["import", str(run), str(tmp_path / "x.txt")], "the file's ending must be one of"),

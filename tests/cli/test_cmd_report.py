@@ -128,7 +128,7 @@ def test_vectors_without_images_leave_sections_out_and_say_why(vectors, tmp_path
     assert "<img" not in text
 
 
-def test_images_can_be_told_where(vectors, tmp_path):
+def test_the_folder_of_images_can_be_given(vectors, tmp_path):
     bare = Embeddings.load(vectors)
     moved = tmp_path / "moved.safetensors"
     Embeddings(bare.z, bare.labels, bare.ids, bare.class_names).save(moved)
@@ -148,7 +148,7 @@ def test_images_can_be_told_where(vectors, tmp_path):
         (["EMPTY"], "has no embeddings of 'test': it is not a run directory"),
     ],
 )
-def test_mistakes_end_in_one_line(words, message, run, tmp_path, capsys):
+def test_errors_are_one_line(words, message, run, tmp_path, capsys):
     places = {"RUN": str(run), "EMPTY": str(tmp_path)}
     assert main(["report", *(places.get(word, word) for word in words)]) == 2
     error = capsys.readouterr().err.strip().splitlines()
@@ -218,7 +218,7 @@ def test_decoding_needs_images(tmp_path, vectors):
         command(vectors, side=10)
 
 
-def test_embeddings_that_somebody_laid_beside_those_of_a_run_are_shown_as_well(run, tmp_path):
+def test_embeddings_next_to_those_of_a_run_are_shown_as_well(run, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(run, folder)
     shutil.copy(folder / "embeddings.safetensors", folder / "embeddings-old.safetensors")

@@ -58,11 +58,12 @@ def test_json_for_a_folder_of_queries_with_classes(home, capsys, tmp_path):
     assert first["hits"][0]["similarity"] >= first["hits"][1]["similarity"]
     assert len(first["classes"]) == 3
     assert first["known"] is (first["classes"][0]["score"] >= found["classifier"]["threshold"]["score"])
-    assert found["classifier"]["learned_from"] == "8 training classes"
+    expected = "10 classes of the gallery held out in turns, trained on ones among them"
+    assert found["classifier"]["learned_from"] == expected
     assert found["gallery"]["images"] == 50
 
 
-def test_a_copy_of_an_image_in_the_gallery_is_told(home, capsys, tmp_path):
+def test_a_copy_of_an_image_in_the_gallery_is_reported(home, capsys, tmp_path):
     shutil.copy(home / "data" / "c3" / "2.png", tmp_path / "copy.png")
     _, out, _ = search(capsys, home, tmp_path / "copy.png", "--classes")
     assert "the gallery holds the same image as c3" in out
@@ -70,7 +71,7 @@ def test_a_copy_of_an_image_in_the_gallery_is_told(home, capsys, tmp_path):
     assert "it is in the gallery itself" in out
 
 
-def test_one_corrupt_image_is_named_the_others_are_answered_and_the_exit_code_says_so(home, capsys, tmp_path):
+def test_one_corrupt_image_is_named_the_others_are_answered_and_the_exit_code_is_1(home, capsys, tmp_path):
     whole = (home / "data" / "c0" / "0.png").read_bytes()
     (tmp_path / "good.png").write_bytes(whole)
     (tmp_path / "bad.png").write_bytes(whole[:150])
@@ -166,7 +167,7 @@ def test_embedding_with_a_run_takes_everything_from_the_run(home, capsys, tmp_pa
     assert "--size is that of the run" in capsys.readouterr().err
 
 
-def test_mistakes_take_one_line(home, capsys, tmp_path):
+def test_errors_are_one_line(home, capsys, tmp_path):
     (tmp_path / "notes.txt").write_text("no image")
     for words, text in (
         ([], "name an image to search for"),

@@ -1,3 +1,4 @@
+import gc
 import os
 import re
 import signal
@@ -88,7 +89,7 @@ def start_other(run: Path, folder: Path) -> tuple[subprocess.Popen[str], str]:
     return process, re.search(r"http://\S+/", process.stdout.readline())[0]
 
 
-def test_a_port_that_is_taken_is_told_before_anything_is_loaded(tmp_path, capsys):
+def test_a_port_that_is_taken_is_reported_before_anything_is_loaded(tmp_path, capsys):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -120,7 +121,7 @@ def test_a_port_that_is_taken_is_told_before_anything_is_loaded(tmp_path, capsys
         ([], "nowhere"),
     ],
 )
-def test_mistakes_end_in_one_line(tmp_path, words, message, capsys):
+def test_errors_are_one_line(tmp_path, words, message, capsys):
     assert main(["serve", str(tmp_path / "nowhere"), "--port", "0", "--no-open", *words]) == 2
     error = capsys.readouterr().err
     assert message in error
@@ -194,3 +195,25 @@ def test_what_counts_as_this_machine(host, local):
     from iaa.serve.server import is_loopback
 
     assert is_loopback(host) == local
+
+
+def test_what_was_loaded_is_left_out_of_later_collections(run, monkeypatch):
+    """A full collection over all modules keeps every request waiting for a fifth of a second."""
+    frozen = []
+
+    class Server:
+        def __init__(self, app, *, on_start):
+            self.on_start = on_start
+
+        def run(self, sockets):
+            self.on_start()
+            frozen.append(gc.get_freeze_count())
+
+    monkeypatch.setattr("iaa.serve.server.make_server", Server)
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    try:
+        with suppress(SystemExit):
+            main(["serve", str(run), "--port", "0", "--no-open"])
+    finally:
+        gc.unfreeze()
+    assert frozen[0] > 10_000

@@ -55,7 +55,7 @@ def test_quiet_prints_the_path_alone(data, tmp_path, capfd):
     assert load_config(tmp_path / "run-1").augment.copies == 0
 
 
-def test_a_dry_run_tells_what_is_coming_and_writes_nothing(data, tmp_path, capsys):
+def test_a_dry_run_describes_the_run_and_writes_nothing(data, tmp_path, capsys):
     assert main(["train", *words(data, tmp_path), "--dry-run"]) == 0
     out = capsys.readouterr().out
     assert "48 training samples of 8 classes (6 to 6 each)" in out
@@ -82,7 +82,7 @@ def test_a_dry_run_tells_what_is_coming_and_writes_nothing(data, tmp_path, capsy
         (["--network.hidden", "9"], "network.hidden belongs to heads on embeddings:FILE"),
     ],
 )
-def test_mistakes_end_in_one_line(wrong, message, capsys, tmp_path, monkeypatch):
+def test_errors_are_one_line(wrong, message, capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     import re
 
@@ -103,7 +103,7 @@ def test_help_lists_presets_and_groups(capsys):
         assert f"{group} options" in out
 
 
-def test_ctrl_c_leaves_a_checkpoint_to_go_on_from(data, tmp_path):
+def test_ctrl_c_leaves_a_checkpoint_to_continue_from(data, tmp_path):
     config = tiny_runs.tiny(
         data, tmp_path, epochs=5000, run=RunOptions(out=str(tmp_path), name="run-1", logger="none")
     )
@@ -142,7 +142,7 @@ def test_a_run_can_be_held_against_the_frozen_network_it_began_with(data, tmp_pa
     assert "R@1" in capsys.readouterr().out
 
 
-def test_an_image_whose_name_is_no_text_is_told_before_the_work(tmp_path, capsys):
+def test_an_image_whose_name_is_not_utf8_is_reported_before_the_work(tmp_path, capsys):
     root = tiny_runs.images(tmp_path / "data")
     try:
         shutil.copy(root / "c1" / "0.png", os.fsencode(root / "c1") + b"/caf\xe9.png")
@@ -157,7 +157,7 @@ def test_an_image_whose_name_is_no_text_is_told_before_the_work(tmp_path, capsys
         assert r"c1/caf\udce9.png: its name is not UTF-8: rename it" in capsys.readouterr().err
 
 
-def test_a_dry_run_of_a_run_to_resume_tells_of_that_run(data, tmp_path, capsys):
+def test_a_dry_run_of_a_run_to_resume_describes_that_run(data, tmp_path, capsys):
     (tmp_path / "config.json").write_text(tiny_runs.tiny(data, tmp_path).to_json())
     assert main(["train", "--resume", str(tmp_path), "--dry-run"]) == 0
     assert "48 training samples of 8 classes" in capsys.readouterr().out
@@ -188,13 +188,13 @@ def test_few_classes_are_enough_for_a_model_tonight(classes, tmp_path):
     assert len(iaa.Embeddings.load(folder / "embeddings.safetensors").labels.unique()) == 2
 
 
-def test_too_few_are_told_before_the_training(tmp_path, capsys):
+def test_too_few_are_reported_before_the_training(tmp_path, capsys):
     root = tiny_runs.images(tmp_path / "data", classes=3)
     assert main(["train", *words(root, tmp_path)]) == 2
     assert "a single class in its test part, so every neighbour would be right" in capsys.readouterr().err
 
 
-def test_data_without_a_test_part_is_told_so(tmp_path, capsys):
+def test_data_without_a_test_part_is_reported(tmp_path, capsys):
     root = tiny_runs.images(tmp_path / "data" / "train").parent
     assert main(["train", *words(root, tmp_path)]) == 2
     assert "has no test part" in capsys.readouterr().err

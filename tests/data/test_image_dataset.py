@@ -102,7 +102,7 @@ def test_the_cache_fills_in_the_first_epoch_and_changes_nothing(tmp_path, worker
             Path(path).unlink(missing_ok=True)  # so the second epoch can only come from memory
 
 
-def test_the_note_tells_the_size_of_the_cache(tmp_path, monkeypatch):
+def test_the_note_reports_the_size_of_the_cache(tmp_path, monkeypatch):
     paths, labels = some(tmp_path)
     assert "image cache: on, 6 images need 0.00 GiB" in ImageDataset(paths, labels, small()).note
     monkeypatch.setattr("iaa.data.image_dataset.free_memory", lambda: 1000)

@@ -150,13 +150,13 @@ def test_floats_have_no_scale_and_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("box", [(4, 4, 4, 8), (8, 4, 4, 8), (40, 0, 50, 8), (-9, -9, 0, 0)])
-def test_a_box_with_nothing_in_it_is_told(tmp_path, box):
+def test_a_box_with_nothing_in_it_is_reported(tmp_path, box):
     red_corner().save(tmp_path / "a.png")
     with pytest.raises(UnreadableImage, match=r"a\.png: its box .* holds nothing of an image of 32 x 16"):
         read(str(tmp_path / "a.png"), box=box)
 
 
-def test_a_broken_tag_beside_the_orientation_costs_nothing(tmp_path):
+def test_a_broken_tag_next_to_the_orientation_costs_nothing(tmp_path):
     told = Image.Exif()
     told[0x0112], told[0x011A] = 6, 1.5
     red_corner().save(tmp_path / "a.jpg", exif=told)

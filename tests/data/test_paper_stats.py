@@ -14,7 +14,7 @@ def test_facts_are_those_of_table_2():
     assert facts(sized([1, 2, 3, 6])) == Facts(12, 4, 6, 1, 3.0, 1.9)
 
 
-def test_summary_tells_queries_and_gallery_apart():
+def test_summary_distinguishes_queries_and_gallery():
     dataset = make(
         "m",
         list("abcd"),

@@ -90,7 +90,7 @@ def test_ranks_share_one_plan_and_distinct_classes_at_each_step():
         assert len(np.unique(np.concatenate(classes))) == sum(map(len, classes))
 
 
-def test_a_run_goes_on_in_the_middle_of_an_epoch():
+def test_a_run_resumes_in_the_middle_of_an_epoch():
     labels = torch.from_numpy(long_tail())
     sampler = BalancedSampler(labels, classes=8, per_class=4, seed=3)
     sampler.set_epoch(4)
@@ -103,7 +103,7 @@ def test_a_run_goes_on_in_the_middle_of_an_epoch():
     assert len(resumed) == len(sampler)
 
 
-def test_the_fingerprint_tells_other_labels_and_options_apart():
+def test_the_fingerprint_depends_on_labels_and_options():
     labels = long_tail()
     options = {"classes": 8, "per_class": 4, "seed": 3}
     variants = [options, options | {"per_class": 5}, options | {"seed": 4}, options | {"world_size": 2}]

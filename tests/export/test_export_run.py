@@ -97,7 +97,7 @@ def test_other_networks_and_sizes(tmp_path, name, size):
     assert found.share < onnx_check.TOLERANCE
 
 
-def test_a_network_that_torch_cannot_export_is_told_in_one_line(tmp_path):
+def test_a_network_that_torch_cannot_export_is_reported_in_one_line(tmp_path):
     class Moody(torch.nn.Module):
         def forward(self, vectors: torch.Tensor) -> torch.Tensor:
             return vectors if vectors.sum() > 0 else -vectors

@@ -20,10 +20,11 @@ def gallery(tmp_path, name="own", *, classes=24, each=6, first=0, split="train",
     return Gallery.from_embeddings(data, name)
 
 
-def test_names_come_from_the_gallery_and_strangers_are_unknown(tmp_path):
+def test_names_come_from_the_gallery_and_other_classes_are_unknown(tmp_path):
     own = gallery(tmp_path, split=["train"] * 96 + ["test"] * 48)
     classifier = open_classifier(own, own=own)
-    assert classifier.learned_from == "16 training classes"  # test classes teach nothing
+    found = classifier.learned_from
+    assert found == "8 classes of the gallery that were not trained on held out in turns"
     mine = gallery(tmp_path, "asked", each=1, seed=1)
     found = classifier.classify(mine.data.z, top=2)
     right = [one.candidates[0].label == f"class {row}" for row, one in enumerate(found)]
@@ -33,15 +34,16 @@ def test_names_come_from_the_gallery_and_strangers_are_unknown(tmp_path):
     assert sum(bool(one.known) for one in strangers) <= 4
 
 
-def test_held_out_classes_teach_before_training_classes_and_those_before_the_gallerys_own(tmp_path):
-    held_out = gallery(tmp_path, split=["train"] * 96 + ["val"] * 48)
-    assert open_classifier(held_out).learned_from == "8 classes held out from training"
+def test_classes_that_were_trained_on_teach_only_where_there_are_too_few_others(tmp_path):
+    trained = gallery(tmp_path, split=["train"] * 108 + ["val"] * 36)
+    expected = "24 classes of the gallery held out in turns, trained on ones among them"
+    assert open_classifier(trained).learned_from == expected
     alone = gallery(tmp_path, "alone", split="test")
-    assert open_classifier(alone).learned_from == "24 classes of the gallery itself, held out in turns"
+    assert open_classifier(alone).learned_from == "24 classes of the gallery held out in turns"
     few = gallery(tmp_path, "few", classes=7, split="test")
     classifier = open_classifier(few)
     assert classifier.threshold is None
-    assert "too few classes" in classifier.learned_from
+    assert "needs 8 classes or more" in classifier.learned_from
     assert classifier.classify(few.data.z[:1])[0].known is None
 
 
@@ -62,7 +64,7 @@ def test_another_gallery_borrows_from_the_run_but_not_from_classes_it_has_itself
     z, labels = given[0]
     assert labels.unique().tolist() == list(range(20))  # classes 20 to 23 stand in both
     assert torch.equal(z, own.data.z[:120])
-    assert classifier.learned_from == "24 training classes"
+    assert classifier.learned_from.startswith("24 classes of the run, cut to 1 images each,")
     assert classifier.threshold.shots == 1
 
 
@@ -73,8 +75,8 @@ def test_large_sources_are_sampled(tmp_path, monkeypatch, how):
     monkeypatch.setattr(module, "MAX_CLASSES", 12)
     monkeypatch.setattr(module, "MAX_ROWS", 4)
     classifier = open_classifier(gallery(tmp_path), how=how)
-    assert classifier.learned_from == "12 training classes"
-    assert classifier.threshold.shots == 2
+    assert classifier.threshold.classes == 12
+    assert classifier.threshold.shots == 4
     assert classifier.identifier.how == how
 
 
@@ -88,4 +90,5 @@ def test_a_run_of_few_classes_learns_from_the_gallery(tmp_path):
 
     classifier = open_classifier(gallery("many", 100, "test"), own=gallery("few", 6, "train"))
     assert classifier.threshold is not None
-    assert classifier.learned_from == "100 classes of the gallery itself, held out in turns"
+    expected = "94 classes of the gallery that were not trained on held out in turns"
+    assert classifier.learned_from == expected  # six share their names with the run's

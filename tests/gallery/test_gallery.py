@@ -7,7 +7,7 @@ import torch
 
 import iaa
 import tiny_runs
-from iaa.gallery.results import answer, read_queries
+from iaa.gallery.search_results import answer, read_queries
 from iaa.retrieval.embeddings import Embeddings
 from iaa.train import train
 from tiny_folders import more
@@ -53,7 +53,7 @@ def test_an_embeddings_file_as_gallery_must_fit_the_model(run, tmp_path):
         gallery.search(torch.zeros(1, 3))
 
 
-def test_embeddings_of_another_run_are_no_gallery(run, tmp_path):
+def test_embeddings_of_another_run_are_not_a_gallery(run, tmp_path):
     model, own = iaa.load(run), Embeddings.load(run / "embeddings.safetensors")
     own.save(tmp_path / "copy.safetensors")
     assert len(iaa.Gallery.open(model, str(tmp_path / "copy.safetensors"))) == len(own)

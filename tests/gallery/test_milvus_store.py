@@ -235,7 +235,7 @@ def test_the_lock_of_a_killed_process_is_taken_over(server, monkeypatch):
 SECOND = "import sys; from iaa.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
-def test_mistakes_take_one_line_and_lose_nothing(run, model, embedded, tmp_path, capsys, monkeypatch):
+def test_errors_are_one_line_and_lose_nothing(run, model, embedded, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("MILVUS_TOKEN", "root:secret")
     query = str(iaa.Gallery.open(model, store=embedded).ids[0])
     client = MilvusCollection(embedded.removeprefix("milvus:"), "mine").client

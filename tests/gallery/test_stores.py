@@ -11,7 +11,7 @@ import torch
 
 import iaa
 import tiny_datasets
-from iaa.gallery.results import answer, read_queries
+from iaa.gallery.search_results import answer, read_queries
 from tiny_folders import more
 
 
@@ -234,7 +234,7 @@ def test_an_image_that_was_added_and_is_in_a_folder_as_well_can_be_removed(model
     assert path in gallery.add(path).data.ids
 
 
-def test_an_image_replaced_by_an_older_one_is_embedded_anew(model, tmp_path, seen, open_gallery):
+def test_an_image_replaced_by_an_older_one_is_embedded_again(model, tmp_path, seen, open_gallery):
     root = more(tmp_path / "own", "ant", "bee")
     before = open_gallery(model, f"folder:{root}").data.z.clone()
     path = root / "ant" / "1.png"
@@ -287,7 +287,7 @@ def test_adding_what_cannot_be_read_changes_nothing(model, tmp_path, open_galler
     assert list(gallery.add(bad.parent).left_out) == [str(bad)]
 
 
-def test_an_image_whose_name_is_no_text_is_left_out_by_name(model, tmp_path, seen, open_gallery):
+def test_an_image_whose_name_is_not_utf8_is_left_out_by_name(model, tmp_path, seen, open_gallery):
     root = more(tmp_path / "own", "ant", "bee")
     odd = os.fsencode(root / "ant") + b"/\xe4.png"
     try:

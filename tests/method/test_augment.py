@@ -1,5 +1,6 @@
 import copy
 import math
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -249,7 +250,7 @@ def test_due_every_few_epochs():
     assert [IAA(2, 2, refresh_every=3).due(epoch) for epoch in range(5)] == [True, False, False, True, False]
 
 
-def test_before_the_first_fit_it_says_so():
+def test_before_the_first_fit_it_raises():
     with pytest.raises(RuntimeError, match=r"call fit\(z, labels\)"):
         IAA(2, 2)(torch.zeros(2, 2), torch.tensor([0, 1]))
 
@@ -286,3 +287,14 @@ def test_bad_batches_are_named():
         augment.update(z, labels)
     with pytest.raises(ValueError, match="strength must be at least 0, got -2"):
         fitted(strength=lambda call: -2.0)[0](z[:2], labels[:2])
+
+
+@pytest.mark.parametrize("covariance", ["diagonal", "full"])
+@pytest.mark.parametrize("scale", [1e15, 1e19, 1e25])
+def test_batches_whose_squares_overflow_are_refused_before_anything_is_kept(covariance, scale):
+    labels = torch.arange(48) // 8
+    z = torch.randn(48, 5, generator=torch.Generator().manual_seed(0)) + labels[:, None]
+    augment = iaa.IAA(num_classes=6, dim=5, covariance=covariance, neighbors=3).update(z, labels)
+    with pytest.raises(ValueError, match="z is too large") if scale > 1e15 else nullcontext():
+        augment.update(z * scale, labels)
+    assert augment(z, labels)[0].isfinite().all()

@@ -89,7 +89,7 @@ def test_equal_classes_are_at_distance_zero():
     assert iaa.cov_distance(stats).count_nonzero() == 0
 
 
-def test_merge_of_parts_is_the_whole():
+def test_merge_of_parts_equals_the_whole():
     z, labels = long_tail(samples=300)
     whole = iaa.estimate(z, labels, num_classes=7)
     merged = iaa.estimate(z[:1], labels[:1], num_classes=7)
@@ -195,7 +195,7 @@ print(torch.equal(means[0], means[1]), torch.allclose(means[0], means[2]))
 """
 
 
-def test_lists_and_arrays_are_taken_or_refused_in_words():
+def test_lists_and_arrays_are_accepted_or_refused_with_a_message():
     """In an interpreter of its own: here the types are checked before the functions see them."""
     out = subprocess.run([sys.executable, "-c", WORDS], capture_output=True, text=True, check=True).stdout
     assert out.splitlines() == [

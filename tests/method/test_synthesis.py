@@ -50,3 +50,19 @@ def test_synthetics_keep_the_precision_of_the_originals():
 def test_bad_arguments_are_named(options, message):
     with pytest.raises(ValueError, match=message):
         iaa.synthesize(torch.randn(4, 3), **{"variance": torch.rand(4, 3), **options})
+
+
+def test_lists_and_arrays_are_taken_and_others_refused_in_words():
+    z, variance = torch.randn(4, 3), torch.rand(4, 3)
+    drawn = [
+        iaa.synthesize(given, var, generator=torch.Generator().manual_seed(0))
+        for given, var in ((z, variance), (z.numpy(), variance.numpy()), (z.tolist(), variance.tolist()))
+    ]
+    assert all(torch.equal(drawn[0], other) for other in drawn)
+    with pytest.raises(TypeError, match="floating-point"):
+        iaa.synthesize([[1, 2]], [[1.0, 1.0]])
+
+
+def test_float16_near_its_end_stays_finite():
+    z = torch.full((50, 4), 65000.0, dtype=torch.float16)
+    assert iaa.synthesize(z, torch.full((50, 4), 1e6)).isfinite().all()

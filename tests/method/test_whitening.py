@@ -215,3 +215,22 @@ def test_bad_options_are_named():
     white.fit(*classes_that_vary_alike())
     with pytest.raises(ValueError, match=r"z must have shape \(samples, 12\), got \(2, 3\)"):
         white.transform(torch.randn(2, 3))
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-12, 1e10, 1e25, 1e37])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_scale_of_embeddings_changes_nothing(scale, dtype):
+    labels = torch.arange(48) // 8
+    z = torch.randn(48, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + labels[:, None]
+    expected, scaled = iaa.Whitening().fit(z, labels), (z * scale).to(dtype)
+    whitening = iaa.Whitening().fit(scaled, labels)
+    assert whitening.chosen_shrink == expected.chosen_shrink
+    assert torch.allclose(whitening.transform(scaled).double(), expected.transform(z), atol=1e-3)
+
+
+def test_squares_beyond_float64_and_ragged_rows_are_refused_in_words():
+    labels = torch.arange(8) // 2
+    with pytest.raises(ValueError, match="z is too large"):
+        iaa.Whitening().fit(torch.randn(8, 3).double() * 1e200, labels)
+    with pytest.raises(ValueError, match="rows of one length"):
+        iaa.Whitening().fit([[1.0, 2.0], [3.0]], [0, 0])

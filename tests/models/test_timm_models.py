@@ -89,7 +89,7 @@ def test_mistyped_names_and_tags_are_named():
         build("timm/resnet18.no_such_tag", pretrained=False)
 
 
-def test_a_model_without_published_weights_says_so():
+def test_a_model_without_published_weights_is_refused():
     with pytest.raises(ValueError, match="timm has no weights for ghostnet_050"):
         build("timm/ghostnet_050")
 

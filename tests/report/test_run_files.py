@@ -49,7 +49,7 @@ def test_costs_are_read_as_they_were_written(tmp_path):
         read_cost(tmp_path / "cost.json")
 
 
-def test_an_unfinished_run_says_how_to_go_on(tmp_path):
+def test_an_unfinished_run_says_how_to_continue(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(FileNotFoundError, match="continue it with `iaa train --resume"):
         read_run(tmp_path)

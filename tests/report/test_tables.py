@@ -72,7 +72,7 @@ def test_a_page_says_at_the_top_that_training_made_search_worse():
     assert warning.startswith("run-2 made search worse")
 
 
-def test_departures_from_the_paper_are_told():
+def test_departures_from_the_paper_are_reported():
     (table,) = score_tables([findings(epochs=10)])
     assert any("departs from the paper's recipe: epochs 10, not 100" in note for note in table.notes)
 

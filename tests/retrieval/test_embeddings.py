@@ -132,7 +132,7 @@ def test_damage_within_a_file_is_one_line_that_begins_with_its_path(tmp_path, te
 
 
 @pytest.mark.parametrize("notes", [{"meta": "[1]"}, {"meta": "{"}, {"class_names": "[1]"}])
-def test_damage_within_an_npz_file_is_told_with_its_path(tmp_path, notes):
+def test_damage_within_an_npz_file_is_reported_with_its_path(tmp_path, notes):
     path = tmp_path / "x.npz"
     np.savez(path, z=np.eye(3), labels=np.arange(3), **notes)
     with pytest.raises(ValueError, match=r"^\S+x\.npz"):
@@ -272,7 +272,7 @@ def test_rows_and_where():
 
 
 @pytest.mark.parametrize("ending", [".safetensors", ".npz", ".npy", ".parquet"])
-def test_what_the_disk_refuses_is_told_of_the_target(tmp_path, ending):
+def test_disk_errors_name_the_target_file(tmp_path, ending):
     (tmp_path / f"folder{ending}").mkdir()
     (tmp_path / "file").write_text("mine")
     for name, reason in ((f"folder{ending}", "Is a directory"), (f"file/x{ending}", "file is not a folder")):

@@ -46,7 +46,7 @@ def test_a_row_that_must_not_answer_does_not(kind):
     assert (last.index[0] >= 0).sum() == 49
 
 
-def test_a_gallery_made_ready_once_answers_as_one_given_anew():
+def test_a_prepared_gallery_gives_the_same_results_as_one_passed_each_time():
     z, query = vectors(), vectors(7, seed=1)
     again = knn(query, points(z)[1], k=9)
     literal = knn(query, z, k=9)
@@ -59,7 +59,7 @@ def test_a_gallery_made_ready_once_answers_as_one_given_anew():
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_nonsense_is_refused_in_words():
+def test_invalid_arguments_are_refused():
     with pytest.raises(ValueError, match="index must be one of 'exact', 'flat', 'hnsw', 'ivf'; got 'tree'"):
         Index(vectors(5), kind="tree")
     with pytest.raises(ValueError, match="top must be 1 or more, got 0"):
@@ -78,3 +78,21 @@ def test_a_gallery_of_one_is_searched_and_several_rows_can_be_left_out(kind):
     order = index.search(z[:2], top=30).index
     some = index.search(z[:2], top=4, exclude=torch.stack([order[0, [0, 2, 3]], torch.tensor([1, -1, -1])]))
     assert some.index.tolist() == [order[0, [1, 4, 5, 6]].tolist(), order[1, 1:5].tolist()]
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-14, 1e18, 0.0])
+def test_a_single_query_gets_the_answer_it_gets_in_a_batch(scale):
+    z = vectors()
+    queries = vectors(8, seed=1) * scale
+    index = Index(z, kind="flat")
+    together = index.search(queries, top=5)
+    for row in range(8):
+        alone = index.search(queries[row : row + 1], top=5)
+        assert torch.equal(alone.index[0], together.index[row])
+        torch.testing.assert_close(alone.value[0], together.value[row])
+
+
+def test_a_single_query_that_is_not_finite_is_refused():
+    index = Index(vectors(), kind="flat")
+    with pytest.raises(ValueError, match="finite"):
+        index.search(torch.full((1, 16), torch.nan), top=5)

@@ -63,7 +63,7 @@ def test_a_wrong_token_is_refused(protected, header):
     assert answer.status_code == 401
 
 
-def test_health_says_to_strangers_only_that_the_server_is_alive(protected):
+def test_health_tells_unauthenticated_clients_only_that_the_server_is_alive(protected):
     assert httpx.get(f"{protected}/api/health", timeout=30).json() == {"status": "ok"}
     headers = {"authorization": f"Bearer {TOKEN}"}
     answer = httpx.get(f"{protected}/api/health", headers=headers, timeout=30).json()

@@ -63,7 +63,7 @@ def test_an_upload_finds_what_the_library_finds(base, run, service, photo):
     assert found["query"] is None
 
 
-def test_the_likeliest_class_is_told_or_that_there_is_none(base, photo, service):
+def test_a_search_response_names_the_likeliest_classes(base, photo, service):
     likely = post(base, photo).json()["likely"]
     assert likely["classes"][0]["label"] == "light red"
     scores = [one["score"] for one in likely["classes"]]
@@ -120,7 +120,7 @@ def test_many_at_once_go_through_the_network_together(base, run, service):
     assert service.batcher.batches - before[0] < 24
 
 
-def test_health_tells_what_is_served(base):
+def test_health_reports_what_is_served(base):
     answer = get(base, "/api/health").json()
     assert answer["status"] == "ok"
     assert answer["gallery"] == {"images": 40, "classes": 8, "dim": 8}
@@ -191,7 +191,7 @@ def test_an_image_is_sent_by_its_number_alone(base, run):
     ids=["empty", "text", "cut", "eps", "svg", "large", "claims much", "claims all", "narrow"],
 )
 @pytest.mark.parametrize("path", ["/api/search", "/api/embed"])
-def test_a_bad_image_is_refused_in_one_sentence(base, content, status, words, path):
+def test_a_bad_image_is_refused_in_one_line(base, content, status, words, path):
     answer = post(base, content, path)
     assert answer.status_code == status
     assert words in answer.json()["error"]
@@ -227,13 +227,13 @@ def test_a_bad_image_is_refused_in_one_sentence(base, content, status, words, pa
         ("DELETE", "/api/search", {}, 405, "does not support DELETE"),
     ],
 )
-def test_a_bad_request_is_refused_in_one_sentence(base, method, path, options, status, words):
+def test_a_bad_request_is_refused_in_one_line(base, method, path, options, status, words):
     answer = httpx.request(method, base + path, timeout=30, **options)
     assert answer.status_code == status
     assert words in answer.json()["error"].lower() or words in answer.json()["error"]
 
 
-def test_a_class_that_is_not_there_is_told_before_the_network_is_asked(base, photo, service):
+def test_a_class_that_is_not_there_is_reported_before_the_network_is_asked(base, photo, service):
     before = service.batcher.items
     assert post(base, photo, label="pink").status_code == 404
     assert service.batcher.items == before
@@ -325,7 +325,7 @@ def test_pages_load_nothing_from_elsewhere(base):
     assert get(base, "/openapi.json").json()["info"]["title"] == "tiny: search"
 
 
-def test_too_many_at_once_are_told_to_come_back(run, photo):
+def test_too_many_requests_at_once_are_asked_to_retry(run, photo):
     slow = tiny_server.service(run, in_flight=2, batch=1, gather_seconds=0)
     gate = threading.Event()
     through = slow.batcher._run
@@ -352,7 +352,7 @@ def test_too_many_at_once_are_told_to_come_back(run, photo):
         assert post(base, photo).status_code == 200
 
 
-def test_who_waits_too_long_is_told_so(run, photo):
+def test_a_request_that_takes_too_long_gets_503(run, photo):
     slow = tiny_server.service(run, seconds=1.0)
     gate = threading.Event()
     slow.batcher._run = lambda items: gate.wait(20) and items
@@ -363,7 +363,7 @@ def test_who_waits_too_long_is_told_so(run, photo):
         gate.set()
 
 
-def test_who_sends_too_slowly_is_told_so(run):
+def test_a_client_that_sends_too_slowly_gets_408(run):
     with tiny_server.served(tiny_server.service(run, seconds=1.0)) as base:
         host, port = base.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port)), timeout=10) as line:
@@ -373,7 +373,7 @@ def test_who_sends_too_slowly_is_told_so(run):
         assert b" 408 " in answer.splitlines()[0]
 
 
-def test_an_image_that_has_gone_is_told(run, tmp_path):
+def test_an_image_that_has_gone_is_reported(run, tmp_path):
     made = tiny_server.service(run)
     made.gallery.ids[3] = str(tmp_path / "gone.png")
     with tiny_server.served(made) as base:
@@ -382,7 +382,7 @@ def test_an_image_that_has_gone_is_told(run, tmp_path):
     assert answer.json()["error"] == "the file of image 3 is missing"
 
 
-def test_a_failure_of_our_own_is_no_traceback_for_strangers(run, photo, caplog):
+def test_a_failure_of_our_own_shows_clients_no_traceback(run, photo, caplog):
     broken = tiny_server.service(run)
     broken.batcher._run = lambda items: 1 / 0
     with tiny_server.served(broken) as base:

@@ -41,7 +41,7 @@ def test_what_waits_together_runs_together_and_everyone_gets_their_own():
     batcher.close()
 
 
-def test_one_that_comes_alone_waits_a_moment_for_company():
+def test_a_single_request_waits_briefly_for_others():
     work = Doubler()
     batcher = Batcher(work, max_items=4, gather_seconds=0.5, max_waiting=8)
     first = batcher.submit(1)

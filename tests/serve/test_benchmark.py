@@ -27,7 +27,7 @@ def test_the_benchmark_runs_and_loses_nothing(run, tmp_path, monkeypatch, capsys
     assert report["crowd"]["refused_503"] > 0
     assert report["one_by_one"]["images_per_batch"] == 1
     assert report["crowd"]["answered"] + report["crowd"]["refused_503"] == 60
-    sys.modules.pop("surroundings", None)
+    sys.modules.pop("measurement", None)
 
 
 def test_torture_writes_its_figures_and_keeps_those_of_other_sections(run, tmp_path, monkeypatch):
@@ -57,7 +57,7 @@ def test_torture_writes_its_figures_and_keeps_those_of_other_sections(run, tmp_p
     text = out.with_suffix(".md").read_text()
     assert "## Half open" in text
     assert "## Kills" in text
-    sys.modules.pop("surroundings", None)
+    sys.modules.pop("measurement", None)
     sys.modules.pop("serve", None)
 
 

@@ -187,3 +187,46 @@ def test_the_cost_is_read_from_the_header_alone():
 def test_without_a_fork_server_processes_start_afresh(monkeypatch):
     monkeypatch.setattr(decode_pool.multiprocessing, "get_all_start_methods", lambda: ["spawn"])
     assert decode_pool._context().get_start_method() == "spawn"
+
+
+def many_scans(width: int, height: int, scans: int) -> bytes:
+    """A progressive JPEG whose last scan is there many times over: a few bytes each, all pixels each."""
+    content = encoded(width, height, "JPEG", progressive=True)
+    last, end = content.rfind(b"\xff\xda"), content.rfind(b"\xff\xd9")
+    return content[:end] + content[last:end] * scans + content[end:]
+
+
+def test_a_jpeg_of_many_scans_costs_as_many_pixels_as_it_visits():
+    step = transform(False, **STEP)
+    with pytest.raises(LargeImage):
+        prepare_upload(many_scans(500, 400, 1000), step, pixels=9_000_000, at_once=SMALL_PIXELS)
+    with pytest.raises(ApiError, match="too many"):
+        prepare_upload(many_scans(2000, 1500, 1000), step, pixels=9_000_000)
+    assert prepare_upload(many_scans(2000, 1500, 2), step, pixels=9_000_000).shape == (3, 16, 16)
+
+
+def test_one_worker_is_always_left_to_other_clients():
+    pool = DecodePool(STEP, pixels=9_000_000, seconds=20, small_workers=2, large_workers=1)
+    try:
+        small = encoded(40, 30)
+
+        async def flood() -> None:
+            await asyncio.gather(*(pool.prepare(small, name) for name in "ab"))  # both are running
+            waiting = [asyncio.ensure_future(pool.prepare(many_scans(900, 900, 31), "a")) for _ in range(8)]
+            await asyncio.sleep(0.1)
+            assert pool._small.queue._running["a"] == 1
+            await asyncio.wait_for(pool.prepare(small, "b"), 10)
+            await asyncio.gather(*waiting)
+
+        asyncio.run(flood())
+    finally:
+        pool.close()
+
+
+def test_a_client_takes_no_more_than_its_share():
+    queue = FairQueue(share=1)
+    for job in ("a1", "a2", "b1"):
+        queue.put(job[0], job)
+    assert [queue.take(), queue.take()] == ["a1", "b1"]
+    threading.Timer(0.2, queue.done, ["a"]).start()
+    assert queue.take() == "a2"

@@ -10,7 +10,7 @@ from iaa.training.sanity import NotFinite, Sanity
 LABELS = torch.tensor([0, 0, 1, 1])
 
 
-def test_embeddings_that_are_no_numbers_stop_the_run_and_say_why():
+def test_embeddings_that_are_not_finite_stop_the_run_and_say_why():
     sanity = Sanity(Config(precision="fp16", optimizer=Optimizer(lr=3.0), network=Network(weights="w.pth")))
     z = torch.randn(4, 3)
     z[1, 2] = torch.nan

@@ -36,7 +36,7 @@ more seeds adds what is missing. It writes ablation.md, .csv, .json and, with ia
 
 
 @dataclass(frozen=True)
-class Options:
+class AblateOptions:
     """What is trained."""
 
     config: Annotated[Config, tyro.conf.arg(name="")]
@@ -59,7 +59,7 @@ def run(arguments: list[str]) -> int:
         return 0
     study = find_study(arguments[0])
     options = parse(
-        Options,
+        AblateOptions,
         arguments[1:],
         prog=f"iaa ablate {study.name}",
         description=f"{describe(study)}\n\n{HELP}",

@@ -173,7 +173,7 @@ def cost(
         json: Print JSON instead of a table.
     """
     check_paths(run)
-    from iaa.memory import keep_freed_memory
+    from iaa.allocator import keep_freed_memory
     from iaa.training.step_cost import run_cost
 
     keep_freed_memory()  # as in training

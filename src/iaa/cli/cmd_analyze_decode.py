@@ -60,8 +60,8 @@ def command(
     from iaa.config import Augment
     from iaa.report.collect import DECODED, augmentation, image_folders
     from iaa.report.findings import Findings
+    from iaa.report.image_figures import contact_sheet, decoded_strips
     from iaa.report.run_files import read_run
-    from iaa.report.strips import contact_sheet, decoded_strips
     from iaa.report.thumbnails import Thumbnails
 
     run = read_run(path)

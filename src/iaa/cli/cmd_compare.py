@@ -37,7 +37,7 @@ its own. The same command continues what was interrupted; with more seeds or arm
 
 
 @dataclass(frozen=True)
-class Options:
+class CompareOptions:
     """What is compared."""
 
     config: Annotated[Config, tyro.conf.arg(name="")]
@@ -56,7 +56,7 @@ class Options:
 
 def run(arguments: list[str]) -> int:
     """Train what is missing, then write and show the comparison."""
-    options = parse(Options, arguments, prog="iaa compare", description=HELP)
+    options = parse(CompareOptions, arguments, prog="iaa compare", description=HELP)
     name = experiment_name(arguments, options.config)
     if options.seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {options.seeds}")

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from iaa.cli.network_option import open_network
+from iaa.config import CONFIG_FILE
 from iaa.progress import counting
 
 if TYPE_CHECKING:
     import torch
 
     from iaa.data import Dataset
+    from iaa.data.class_split import ClassSplit
     from iaa.data.image_dataset import ImageDataset
     from iaa.data.image_ref import ImageRef
     from iaa.models import Embedder
@@ -67,10 +69,14 @@ class ComputeOptions:
     """auto, cpu, cuda, cuda:1, mps."""
     batch_size: int = 64
     """Images at once."""
+    devices: int = 1
+    """Processes on this machine that embed together: a GPU each, or shares of the CPU's cores."""
+    threads: int | None = None
+    """Threads of each process on the CPU; without it, the cores are shared among the processes."""
     workers: int | None = None
-    """Processes that read images; without it, the free cores."""
+    """Processes that read images, for each that embeds; without it, the free cores."""
     save_every: int = 1024
-    """Images between two saves, the most that a kill can cost."""
+    """Images of a shard, the most that a kill can cost."""
 
 
 DATA, NETWORK, COMPUTE = DataOptions(), NetworkOptions(), ComputeOptions()
@@ -88,6 +94,9 @@ def command(
 ) -> int:
     """Embed the images of a dataset. If it is killed or stopped, the same command continues.
 
+    Started several times at once (by --devices, by torchrun, or by hand on machines that share the folder of
+    --out), the processes share the work, and the file is the same as that of one.
+
     Args:
         spec: cub, cars, sop, inshop, vehicleid, emoji, folder:DIR or table:FILE.
         out: The .safetensors to write; for the three test sets of vehicleid, a directory.
@@ -100,10 +109,10 @@ def command(
     """
     import torch
 
+    from iaa.allocator import keep_freed_memory
     from iaa.data.image_io import UnreadableImage
-    from iaa.embed import resolve_device
-    from iaa.gallery.results import printable
-    from iaa.memory import keep_freed_memory
+    from iaa.embed_processes import device_list, device_threads, process_device
+    from iaa.gallery.search_results import printable
     from iaa.provenance import (
         assemble,
         base_folder,
@@ -114,10 +123,15 @@ def command(
         fingerprint,
     )
     from iaa.retrieval.shards import Shards
+    from iaa.runs import Run
 
-    targets = _targets(spec, out, data, seed)
+    known = Run(network.model).classes if (Path(network.model).expanduser() / CONFIG_FILE).is_file() else None
+    if known is not None and data.test_share is not None:
+        raise ValueError(f"--test-share: the run {network.model} has its test classes already, leave it out")
+    targets = _targets(spec, out, data, seed, known)
     check_names(targets.values())
-    device = resolve_device(compute.device)
+    device = process_device(compute.device)
+    device_list(device, compute.devices)
     keep_freed_memory()
     torch.manual_seed(seed)
     options = asdict(network)
@@ -140,19 +154,34 @@ def command(
         print(f"{out} already holds these embeddings: nothing to do (--force makes them again)")
         return 0
     folder = out / "embeddings.parts" if len(targets) > 1 else out.with_name(out.name + ".parts")
-    parts = Shards(folder, config, restart=restart)
+    parts = Shards(
+        folder,
+        config,
+        len(images),
+        batch_size=compute.batch_size,
+        save_every=compute.save_every,
+        threads=compute.threads or device_threads(device, compute.devices),
+        restart=restart,
+    )
     try:
         done_before, began = parts.done, time.monotonic()
         _embed(embedder, dataset, parts, compute, device)
         seconds = time.monotonic() - began
-        rows, z, unreadable = parts.collect()
-        left_out |= dict(unreadable)
-        ids = list(images)
-        row_of = {ids[row]: position for position, row in enumerate(rows.tolist())}
-        origin = {"weights": source, "spec": spec, "root": str(base), "fingerprint": fingerprint(config)}
-        for path in wanted:
-            _write(assemble(targets[path], base, row_of, z, config | origin), path)
-        parts.remove()
+        writing = parts.finishing()
+        if writing is None:
+            print(f"another process has written {out}")
+            return 0
+        with writing:
+            rows, z, unreadable = parts.collect()
+            if not len(rows):
+                raise ValueError("not one image could be read")
+            left_out |= dict(unreadable)
+            ids = list(images)
+            row_of = {ids[row]: position for position, row in enumerate(rows.tolist())}
+            origin = {"weights": source, "spec": spec, "root": str(base), "fingerprint": fingerprint(config)}
+            for path in wanted:
+                _write(assemble(targets[path], base, row_of, z, config | origin), path)
+            parts.remove()
     except KeyboardInterrupt:
         print(f"stopped by Ctrl-C; {_kept(parts, len(images))}", file=sys.stderr)
         return 130
@@ -176,20 +205,19 @@ def _embed(
     compute: ComputeOptions,
     device: "torch.device",
 ) -> None:
-    from iaa.embed import PRECISIONS, embed_images
+    from iaa.embed_processes import embed_on_devices
 
     if parts.done:
         print(f"continuing: {parts.done:,} of {len(dataset):,} images are done", file=sys.stderr)
     with counting(len(dataset), done=parts.done, rate="images/s") as bar:
-        embed_images(
-            network.to(device),
+        embed_on_devices(
+            network,
             dataset,
             parts,
-            batch_size=compute.batch_size,
+            devices=compute.devices,
             device=device,
-            precision=PRECISIONS[compute.precision],
+            precision=compute.precision,
             workers=compute.workers,
-            save_every=compute.save_every,
             on_batch=bar.advance,
         )
 
@@ -200,12 +228,18 @@ def _write(data: "Embeddings", path: Path) -> None:
     print(f"wrote {path}: {len(data):,} images of {classes:,} classes, {data.z.shape[1]:,} numbers each")
 
 
-def _targets(spec: str, out: Path, options: DataOptions, seed: int) -> "dict[Path, Dataset]":
-    """The files to write and the dataset of each: one, except for the three test sets of vehicleid."""
+def _targets(
+    spec: str, out: Path, options: DataOptions, seed: int, known: "ClassSplit | None"
+) -> "dict[Path, Dataset]":
+    """The files to write and the dataset of each: one, except for the three test sets of vehicleid.
+
+    Classes ``known`` to the run that embeds stay in the part they were in, whatever the data holds now.
+    """
     from iaa.data import evaluations, load
 
     split = options.split
     shared: Any = {"root": options.root, "seed": seed, "test_share": options.test_share}
+    shared |= {"known": known}
     if split == "test":
         datasets = evaluations(spec, size=options.test_size, **shared)
     elif split == "all" and spec == "vehicleid" and options.test_size is None:

@@ -61,7 +61,7 @@ def export(
         device: auto, cpu, cuda, cuda:1, mps.
     """
     from iaa.gallery.gallery import Gallery
-    from iaa.gallery.results import printable
+    from iaa.gallery.search_results import printable
     from iaa.gallery.transfer import export_vectors
     from iaa.inference import load
 

@@ -16,11 +16,13 @@ from iaa.progress import tracking
 if TYPE_CHECKING:
     from iaa.gallery.classifier import GalleryClassifier
     from iaa.gallery.gallery import Gallery
-    from iaa.gallery.results import Queries
+    from iaa.gallery.search_results import Queries
     from iaa.inference import Model
 
 SAME = 0.9995
 """Cosine from which on two images are called the same."""
+WIDE = 30
+"""Percentage points from which on an interval is called wide."""
 
 
 def command(
@@ -37,6 +39,7 @@ def command(
     json: bool = False,
     html: Path | None = None,
     device: str = "auto",
+    devices: int = 1,
     precision: Literal["fp32", "bf16", "fp16"] = "fp32",
 ) -> int:
     """Find the most similar images: `iaa search RUN photo.jpg --top 5`.
@@ -63,6 +66,7 @@ def command(
         json: Print JSON instead of tables.
         html: Also write a page with the images to this file.
         device: auto, cpu, cuda, cuda:1, mps.
+        devices: Processes that embed new images of the gallery: a GPU each, or shares of the CPU's cores.
         precision: What the network computes in; a gallery keeps the embeddings it has.
     """
     if top < 1:
@@ -70,12 +74,12 @@ def command(
     if not queries and not add and not remove:
         raise ValueError("name an image to search for, or --add or --remove something")
     from iaa.gallery.classifier import open_classifier
-    from iaa.gallery.results import printable, read_queries
+    from iaa.gallery.search_results import printable, read_queries
     from iaa.inference import load
 
     model = load(run, device=device, precision=precision)
     kind = None if index == "auto" or store is None else "flat" if index == "exact" else index
-    opened = _open(model, gallery, store=store, index=kind, add=add, remove=remove)
+    opened = _open(model, gallery, store=store, index=kind, add=add, remove=remove, devices=devices)
     if not queries:
         print(f"{printable(opened.name)}: {_size(len(opened), len(opened.classes))}")
         return 0
@@ -108,7 +112,7 @@ def _search(
     gallery: "Gallery", queries: "Queries", top: int, classifier: "GalleryClassifier | None", kind: str
 ) -> dict[str, Any]:
     """All that is printed, written as JSON and shown on the page."""
-    from iaa.gallery.results import answer, describe_classifier
+    from iaa.gallery.search_results import answer, describe_classifier
     from iaa.retrieval.index import Index
 
     index = None if kind == "exact" else Index(gallery.data.z, kind=kind)
@@ -126,7 +130,7 @@ def _search(
 
 def _open(model: "Model", spec: str | None, **options: Any) -> "Gallery":
     from iaa.gallery.gallery import Gallery
-    from iaa.gallery.results import printable
+    from iaa.gallery.search_results import printable
 
     with tracking("gallery") as on_progress:
         gallery = Gallery.open(model, spec, on_progress=on_progress, **options)
@@ -139,7 +143,7 @@ def _open(model: "Model", spec: str | None, **options: Any) -> "Gallery":
 
 def _own(model: "Model") -> "Gallery | None":
     """The run's own images, whose classes lend covariance and from which the threshold is learned."""
-    from iaa.gallery.results import printable
+    from iaa.gallery.search_results import printable
 
     try:
         return _open(model, None)
@@ -149,7 +153,7 @@ def _own(model: "Model") -> "Gallery | None":
 
 
 def _exit_code(queries: "Queries", html: Path | None) -> int:
-    from iaa.gallery.results import printable
+    from iaa.gallery.search_results import printable
 
     for name, reason in queries.unreadable.items():
         print(f"cannot read {printable(name)}: {reason}", file=sys.stderr)
@@ -176,14 +180,21 @@ def _summary(output: dict[str, Any]) -> str:
         text += f"; {index['kind']} finds {100 * index['recall_at_10']:.1f} % of the true ten nearest"
     if classifier is not None and classifier["threshold"] is not None:
         threshold = classifier["threshold"]
+        caught, kept = (_rate(threshold[name]) for name in ("unknown_caught", "known_kept"))
         text += (
             "; classes by how far they lie above (+) or below (-) the threshold for known, learned from "
-            f"{classifier['learned_from']}, where it keeps {100 * threshold['known_kept']:.0f} % of the "
-            f"known and rejects {100 * threshold['unknown_caught']:.0f} % of the unknown"
+            f"{classifier['learned_from']}: it rejects {caught} of the images of unknown classes and keeps "
+            f"{kept} of those of known ones (95 % intervals)"
         )
     elif classifier is not None:
         text += f"; no threshold for unknown: {classifier['learned_from']}"
     return text
+
+
+def _rate(rate: dict[str, float]) -> str:
+    share, low, high = (100 * rate[name] for name in ("share", "low", "high"))
+    wide = ", few classes to tell from" if high - low > WIDE else ""
+    return f"{share:.0f} % ({low:.0f} to {high:.0f}{wide})"
 
 
 def _print(output: dict[str, Any]) -> None:
@@ -230,7 +241,7 @@ def _verdict(entry: dict[str, Any], several: bool) -> str:
 
 def _cell(text: str) -> str:
     """A name for the terminal: neither markup nor control characters take effect."""
-    from iaa.gallery.results import printable
+    from iaa.gallery.search_results import printable
 
     return escape(printable(text))
 

@@ -1,5 +1,6 @@
 """``iaa serve``: a page to search a run's images with, and the same as an HTTP API."""
 
+import gc
 import math
 import os
 import sys
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from iaa.allocator import keep_freed_memory
 from iaa.errors import need
-from iaa.memory import keep_freed_memory
 from iaa.progress import tracking
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def command(
     store: str | None = None,
     index: Literal["auto", "exact", "flat", "hnsw", "ivf"] = "auto",
     device: str = "auto",
+    devices: int = 1,
     token: str | None = None,
     token_file: Path | None = None,
     no_token: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
@@ -59,6 +61,7 @@ def command(
         index: Exact search, or an index of faiss or Milvus for millions of images (hnsw and ivf are
             approximate). Auto is exact for a file and hnsw for a new collection of Milvus.
         device: auto, cpu, cuda, cuda:1, mps.
+        devices: Processes that embed the gallery's new images: a GPU each, or shares of the CPU's cores.
         token: Access token that clients must send, of 12 characters or more. Other users of this machine can
             see it in the list of processes: prefer --token-file or the environment variable IAA_TOKEN.
         token_file: File that holds the access token.
@@ -94,13 +97,15 @@ def command(
         model = load(run, device=device)
         kind = None if index == "auto" or store is None else "flat" if index == "exact" else index
         spec = str(run) if gallery is None and model.config is None else gallery
-        opened = _open_gallery(model, spec, store=store, index=kind)
-        own = None if gallery is None or model.config is None else _own_gallery(model)
+        opened = _open_gallery(model, spec, store=store, index=kind, devices=devices)
+        own = None if gallery is None or model.config is None else _own_gallery(model, devices)
         exact = store is not None or index in ("auto", "exact")
         faiss_index = None if exact else Index(opened.data.z, kind=index)
 
         def on_start() -> None:
             classes = len(opened.classes)
+            gc.collect()
+            gc.freeze()  # or else every full collection walks all that was loaded: 0.2 s without a response
             print(f"{len(opened):,} images of {classes:,} classes at {url(bound)} (Ctrl-C stops)", flush=True)
             if open and has_screen():
                 webbrowser.open(url(bound))
@@ -166,23 +171,23 @@ def _token(token: str | None, file: Path | None, no_token: bool) -> str | None:
     return None if token is None else check_token(token)
 
 
-def _own_gallery(model: "Model") -> "Gallery | None":
+def _own_gallery(model: "Model", devices: int) -> "Gallery | None":
     """The run's own images, from which the threshold for unknown classes is learned."""
     try:
-        return _open_gallery(model, None)
+        return _open_gallery(model, None, devices=devices)
     except (OSError, ValueError, ImportError) as error:
         print(f"note: the run's own images are not available to learn from: {error}", file=sys.stderr)
         return None
 
 
 def _open_gallery(
-    model: "Model", spec: str | None, *, store: str | None = None, index: str | None = None
+    model: "Model", spec: str | None, *, store: str | None = None, index: str | None = None, devices: int
 ) -> "Gallery":
     """Open a gallery, with a progress bar if images have to be embedded first."""
     from iaa.gallery.gallery import Gallery
 
     with tracking("embedding the gallery") as on_progress:
-        opened = Gallery.open(model, spec, store=store, index=index, on_progress=on_progress)
+        opened = Gallery.open(model, spec, store=store, index=index, devices=devices, on_progress=on_progress)
     for note in opened.notes:
         print(f"note: {note}", file=sys.stderr)
     if opened.left_out:

@@ -25,7 +25,7 @@ full name or by the last part of it where only one field ends in that (--lr is -
 
 
 @dataclass(frozen=True)
-class Options:
+class TrainOptions:
     """What to train, and what to show."""
 
     config: Annotated[Config, tyro.conf.arg(name="")]
@@ -41,9 +41,9 @@ class Options:
 
 def run(arguments: Sequence[str]) -> int:
     """Parse ``[PRESET] [--field value …]`` and train."""
-    options = parse(Options, arguments, prog="iaa train", description=HELP)
+    options = parse(TrainOptions, arguments, prog="iaa train", description=HELP)
     config, resume = options.config, options.resume
-    from iaa.memory import keep_freed_memory
+    from iaa.allocator import keep_freed_memory
     from iaa.runs import Run
 
     keep_freed_memory()
@@ -53,7 +53,9 @@ def run(arguments: Sequence[str]) -> int:
     if options.dry_run:
         from iaa.training.dry_run import dry_run as estimate
 
-        return _show_facts(estimate(config if resume is None else Run(resume).config))
+        former = None if resume is None else Run(resume)
+        facts = estimate(config) if former is None else estimate(former.config, classes=former.classes)
+        return _show_facts(facts)
     if resume is not None and Run(resume).finished:
         show(Run(resume))
         print("this run is finished: nothing was left to do")

@@ -45,9 +45,10 @@ def completion_script(shell: str = "bash") -> str:
 def _choices(verb: str) -> list[tuple[str, list[str]]]:
     """Shell patterns of a command and its subcommand, and the words that can follow."""
     module = importlib.import_module(f"iaa.cli.cmd_{verb}")
-    if hasattr(module, "Options"):
+    options = getattr(module, f"{verb.capitalize()}Options", None)
+    if options is not None:
         studies = list(STUDIES) if verb == "ablate" else []
-        names = [f"--{name}" for name in option_names(module.Options)]
+        names = [f"--{name}" for name in option_names(options)]
         return [(f'"{verb} "*', [*studies, *PRESETS, *names, "--help"])]
     if isinstance(module.command, dict):
         below = [(f'"{verb} {name}"', _options(function)) for name, function in module.command.items()]

@@ -157,7 +157,7 @@ def _stop_with_command() -> None:
 
 
 def _train(planned: PlannedRun, quiet: bool) -> Path:
-    from iaa.memory import keep_freed_memory
+    from iaa.allocator import keep_freed_memory
     from iaa.train import train
 
     keep_freed_memory()
@@ -209,10 +209,10 @@ def _existing(home: Path, config: Config) -> Path | None:
 
 
 def read_outcomes(folders: Mapping[str, Mapping[int, Path]]) -> RunOutcomes:
-    """Read the metrics and surroundings of finished runs, by arm and seed."""
+    """Read the metrics and environment of finished runs, by arm and seed."""
     from iaa.runs import Run
 
-    surroundings = [Run(folder).surroundings for runs in folders.values() for folder in runs.values()]
+    environments = [Run(folder).environment for runs in folders.values() for folder in runs.values()]
     metrics = {
         arm: {seed: Run(folder).metrics for seed, folder in runs.items()} for arm, runs in folders.items()
     }
@@ -227,7 +227,7 @@ def read_outcomes(folders: Mapping[str, Mapping[int, Path]]) -> RunOutcomes:
             arm: [run["training_seconds"] for run in runs.values()] for arm, runs in metrics.items()
         },
         runs={arm: [folder.name for folder in runs.values()] for arm, runs in folders.items()},
-        commits=sorted({around["commit"] for around in surroundings if around["commit"]}),
-        versions=surroundings[-1]["versions"],
-        machine=surroundings[-1]["machine"],
+        commits=sorted({environment["commit"] for environment in environments if environment["commit"]}),
+        versions=environments[-1]["versions"],
+        machine=environments[-1]["machine"],
     )

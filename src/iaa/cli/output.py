@@ -149,7 +149,3 @@ def _cell(value: object, form: str) -> str:
         return "-"
     text = f"{value:{form}}"
     return f"…{text[1 - LONG :]}" if "/" in text and len(text) > LONG else text
-
-
-def _escaped(value: object, form: str) -> str:
-    return escape(_cell(value, form))

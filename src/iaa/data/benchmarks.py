@@ -1,10 +1,13 @@
-"""CUB-200-2011, Cars-196, Stanford Online Products and In-shop Clothes, read from their official layouts."""
+"""CUB-200-2011, Cars-196, SOP, In-shop Clothes and VehicleID, read from their official layouts."""
 
 from pathlib import Path
 
 from iaa.data.dataset import Dataset, make
 from iaa.data.file_listing import folders, images_under, locate, rows
-from iaa.errors import need
+from iaa.errors import need, unknown
+
+VEHICLEID_SIZES = {"small": 800, "medium": 1600, "large": 2400}
+VEHICLEID_PROTOCOLS = ("leave-one-out", "one-gallery")
 
 
 def cub(root: Path) -> Dataset:
@@ -94,3 +97,25 @@ def inshop(root: Path) -> Dataset:
         role=[roles[status] for *_, status in table],
         ks=(1, 10, 20),
     )
+
+
+def vehicleid(root: Path, *, size: str, protocol: str, seed: int) -> Dataset:
+    """PKU VehicleID: the training list and one of the predefined test lists (Section VI-A).
+
+    ``leave-one-out``: every test image is a query against all the others, as metric-learning papers do.
+    ``one-gallery``: one image per vehicle, drawn by ``seed``, is the gallery, as the dataset's authors do;
+    ``Dataset.draw_gallery`` repeats the draw.
+    """
+    if size not in VEHICLEID_SIZES:
+        raise unknown("size", size, VEHICLEID_SIZES)
+    if protocol not in VEHICLEID_PROTOCOLS:
+        raise unknown("protocol", protocol, VEHICLEID_PROTOCOLS)
+    home = locate(root, "train_test_split/train_list.txt", inside=("VehicleID_V1.0", "VehicleID"))
+    paths, names, split = [], [], []
+    for part, file in (("train", "train_list.txt"), ("test", f"test_list_{VEHICLEID_SIZES[size]}.txt")):
+        table = rows(home / "train_test_split" / file, ("image name", "vehicle id"))
+        paths += [str(home / "image" / f"{image}.jpg") for image, _ in table]
+        names += [vehicle for _, vehicle in table]
+        split += [part] * len(table)
+    dataset = make("vehicleid", paths, names, split, ks=(1, 5))
+    return dataset if protocol == "leave-one-out" else dataset.draw_gallery(seed=seed)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from iaa.data.class_split import ClassSplit
 from iaa.data.dataset import Dataset, Strings, draw_classes, make
 from iaa.data.file_listing import folders, images_under, report_ignored
 from iaa.table_files import read_csv, read_parquet
@@ -30,10 +31,11 @@ class UnusableTable(ValueError):
     """A table that exists but does not hold what is expected; the message names file and row."""
 
 
-def folder(root: Path, *, seed: int, test_share: float) -> Dataset:
+def folder(root: Path, *, seed: int, test_share: float, known: ClassSplit | None = None) -> Dataset:
     """One sub-folder per class, optionally below ``train/ val/ test/`` or ``query/ gallery/``.
 
-    Without such parts, a share of the classes drawn by ``seed`` becomes the test part.
+    Without such parts, a share of the classes drawn by ``seed`` becomes the test part; classes ``known`` to a
+    run stay in the part they were in.
     """
     if not root.is_dir():
         raise FileNotFoundError(f"folder {root} does not exist")
@@ -48,9 +50,11 @@ def folder(root: Path, *, seed: int, test_share: float) -> Dataset:
     if not rows:
         raise ValueError(f"folder {root} has no images in sub-folders: expected one sub-folder per class")
     paths, names, splits, roles = zip(*rows, strict=True)
-    if not divided and len(set(names)) == 1:
+    if not divided and len(set(names)) == 1 and known is None:
         _refuse_one_level_too_high(root / names[0])
     dataset = make(root.name, paths, names, splits, role=roles)
+    if known is not None and known.knows(dataset):
+        return known.apply(dataset)
     return dataset if divided else _split_classes(dataset, test_share, seed)
 
 
@@ -63,12 +67,20 @@ def _refuse_one_level_too_high(only: Path) -> None:
         )
 
 
-def table(file: Path, *, root: Path | None, seed: int = 0, test_share: float | None = None) -> Dataset:
+def table(
+    file: Path,
+    *,
+    root: Path | None,
+    seed: int = 0,
+    test_share: float | None = None,
+    known: ClassSplit | None = None,
+) -> Dataset:
     """A csv or Parquet table of path and label, and optionally split, is_query, is_gallery and sequence.
 
     Paths are relative to ``root``, else to the table's own folder. The tables of open-metric-learning, whose
     ``validation`` is the test part and whose ``x_1 y_1 x_2 y_2`` is a box to cut out, work as they are.
     Without a column split, a share of the classes drawn by ``seed`` is the test part; None: everything is.
+    Classes ``known`` to a run stay in the part they were in.
     """
     columns = _read(file)
     _check_required(file, columns)
@@ -83,7 +95,9 @@ def table(file: Path, *, root: Path | None, seed: int = 0, test_share: float | N
         boxes=_boxes(file, columns),
         sequence=_sequences(columns),
     )
-    if not split:
+    if known is not None and known.knows(dataset):
+        dataset = known.apply(dataset)
+    elif not split:
         if test_share is None:
             return dataset.with_split(np.full(len(dataset), "test"))
         dataset = _split_classes(dataset, test_share, seed)

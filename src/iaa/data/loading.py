@@ -3,9 +3,10 @@
 from pathlib import Path
 
 from iaa.data import benchmarks, custom
+from iaa.data.benchmarks import VEHICLEID_SIZES, vehicleid
+from iaa.data.class_split import ClassSplit
 from iaa.data.dataset import Dataset
 from iaa.data.emoji import emoji
-from iaa.data.vehicleid import SIZES, vehicleid
 from iaa.errors import unknown
 
 BENCHMARKS = ("cub", "cars", "sop", "inshop", "vehicleid")
@@ -21,12 +22,14 @@ def load(
     test_share: float | None = None,
     size: str | None = None,
     protocol: str | None = None,
+    known: ClassSplit | None = None,
 ) -> Dataset:
     """Read a dataset: a benchmark by name (with ``root``), ``emoji``, ``folder:DIR`` or ``table:FILE``.
 
     ``seed`` draws ``per_class`` training images, the test classes of own data that brings no split
     (``test_share``, 0.2) and the gallery of ``vehicleid``'s ``protocol="one-gallery"``; ``size`` is
-    its small, medium (default) or large test set.
+    its small, medium (default) or large test set. With the classes ``known`` to a run, own data is split as
+    it was there, and new classes are test classes.
     """
     kind, colon, path = spec.partition(":")
     own_data = kind in ("folder", "table") and bool(colon)
@@ -38,9 +41,9 @@ def load(
     share = 0.2 if test_share is None else test_share
     home = None if root is None else Path(root).expanduser()
     if kind == "folder":
-        dataset = custom.folder(Path(path).expanduser(), seed=seed, test_share=share)
+        dataset = custom.folder(Path(path).expanduser(), seed=seed, test_share=share, known=known)
     elif kind == "table":
-        dataset = custom.table(Path(path).expanduser(), root=home, seed=seed, test_share=share)
+        dataset = custom.table(Path(path).expanduser(), root=home, seed=seed, test_share=share, known=known)
     elif spec == "emoji":
         dataset = emoji(home)
     elif home is None:
@@ -63,11 +66,14 @@ def evaluations(
     test_share: float | None = None,
     size: str | None = None,
     protocol: str | None = None,
+    known: ClassSplit | None = None,
 ) -> dict[str, Dataset]:
     """The test parts that belong in one table: small, medium and large for vehicleid, else just ``test``."""
-    sizes = SIZES if spec == "vehicleid" and size is None else (size,)
+    sizes = VEHICLEID_SIZES if spec == "vehicleid" and size is None else (size,)
     datasets = {
-        each or "test": load(spec, root=root, seed=seed, test_share=test_share, size=each, protocol=protocol)
+        each or "test": load(
+            spec, root=root, seed=seed, test_share=test_share, size=each, protocol=protocol, known=known
+        )
         for each in sizes
     }
     return {name: dataset.part("test") for name, dataset in datasets.items()}

@@ -19,7 +19,8 @@ def card(
     name: str,
     metrics: Mapping[str, Any],
     summaries: Summaries,
-    surroundings: Mapping[str, Any],
+    environment: Mapping[str, Any],
+    load_from: str | None = None,
 ) -> str:
     """The whole card as Markdown, with the header that model hubs read."""
     parts = [
@@ -30,11 +31,11 @@ def card(
         "## Data",
         _data(config, metrics),
         "## Recipe",
-        _recipe(config, metrics, surroundings),
+        _recipe(config, metrics, environment),
         "## Numbers",
         _numbers(metrics, summaries),
         "## Load",
-        _load(what),
+        _load(what, load_from),
         "## Input",
         "`iaa.load` prepares images by itself; for use elsewhere:\n\n```json\n"
         + json.dumps(what.input_of_network())
@@ -73,7 +74,7 @@ def _data(config: Config, metrics: Mapping[str, Any]) -> str:
     return f"{', '.join(facts)}. {some if shared else 'The test classes below share none with training.'}"
 
 
-def _recipe(config: Config, metrics: Mapping[str, Any], surroundings: Mapping[str, Any]) -> str:
+def _recipe(config: Config, metrics: Mapping[str, Any], environment: Mapping[str, Any]) -> str:
     augment = config.augment
     method = (
         "none (baseline)"
@@ -81,7 +82,7 @@ def _recipe(config: Config, metrics: Mapping[str, Any], surroundings: Mapping[st
         else f"IAA: {augment.copies} synthetics per sample, strength {augment.strength:g}, "
         f"{augment.covariance} covariance, neighbour correction {'on' if augment.correction else 'off'}"
     )
-    versions = surroundings.get("versions", {})
+    versions = environment.get("versions", {})
     optimizer = config.optimizer
     rows = {
         "network": config.network_name,
@@ -94,7 +95,7 @@ def _recipe(config: Config, metrics: Mapping[str, Any], surroundings: Mapping[st
         "precision and seed": f"{config.precision}, {config.seed}",
         "training time": f"{metrics['training_seconds'] / 60:.1f} minutes",
         "made with": f"iaa {versions.get('iaa')}, torch {versions.get('torch')}, "
-        f"commit {surroundings.get('commit')}",
+        f"commit {environment.get('commit')}",
     }
     lines = ["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in rows.items())]
     return "\n".join(lines) + "\n\nEvery option is in `config.json`."
@@ -124,9 +125,10 @@ def _numbers(metrics: Mapping[str, Any], summaries: Summaries) -> str:
     return "\n\n".join(text)
 
 
-def _load(what: Exportable) -> str:
+def _load(what: Exportable, load_from: str | None) -> str:
     inputs = "vectors" if what.preprocessing is None else '["photo.jpg"]'
-    code = f'import iaa\n\nmodel = iaa.load("FOLDER")  # the folder of this file\nz = model.embed({inputs})'
+    source = '"FOLDER")  # the folder of this file' if load_from is None else f'"{load_from}")'
+    code = f"import iaa\n\nmodel = iaa.load({source}\nz = model.embed({inputs})"
     note = "`model.safetensors` holds only weights; reading it runs no code."
     return f"```python\n{code}\n```\n\n{note}"
 

@@ -11,8 +11,8 @@ from iaa.gallery.gallery import Gallery
 from iaa.retrieval.classify import How, Identifier
 from iaa.retrieval.open_set import Threshold, calibrate, draw_shots
 
-MIN_CLASSES, MAX_CLASSES, MAX_ROWS = 8, 1000, 50
-"""Classes that a threshold is learned from, and images of each."""
+MAX_CLASSES, MAX_ROWS = 1000, 50
+"""Classes of a gallery that a threshold is learned from at most, and images of each."""
 
 
 class Candidate(NamedTuple):
@@ -57,48 +57,68 @@ class GalleryClassifier:
 def open_classifier(
     gallery: Gallery, *, how: How = "gaussian", own: Gallery | None = None
 ) -> GalleryClassifier:
-    """A classifier by a gallery; ``own``, that of the run's own images, lends covariance and threshold.
+    """A classifier by a gallery; ``own``, that of the run's own images, lends covariance.
 
-    The threshold is learned from classes that were held out from training if there are any, else from the
-    training classes, and never from test classes; from the gallery's own classes if it has no others.
+    The threshold is learned in the gallery as it is, from its classes held out in turns: those that were not
+    trained on if there are enough, because classes that were lie apart more clearly than new ones will. A
+    gallery of too few classes, or of single images, learns from the run's own classes cut to its sizes.
     """
-    reference, source = None, gallery
+    reference = None
     if own is not None and own.name != gallery.name:
-        reference, source = _without_classes_of(own, gallery), own
+        reference = _without_classes_of(own, gallery)
     identifier = Identifier(gallery.data.z, gallery.data.labels, how=how, reference=reference)
-    shots = int(gallery.data.labels.unique(return_counts=True)[1].median())
-    for candidate, split, description in (
-        (source, "val", "classes held out from training"),
-        (source, "train", "training classes"),
-        (gallery, None, "classes of the gallery itself, held out in turns"),
-    ):
-        rows = _sample(candidate, split)
-        labels = candidate.rows.labels[rows]
-        sizes = labels.unique(return_counts=True)[1]
-        if len(sizes) < MIN_CLASSES or int(sizes.max()) < 2:
-            continue
-        few = max(1, min(shots, int(sizes.median()) // 2))
-        try:
-            threshold = calibrate(candidate.vectors(rows), labels, shots=few, known=len(identifier), how=how)
-        except ValueError:  # no draw left a query
-            continue
-        return GalleryClassifier(gallery, identifier, threshold, f"{len(sizes):,} {description}")
-    return GalleryClassifier(
-        gallery, identifier, None, "too few classes of two images or more to learn it from"
-    )
+    threshold, learned_from = _learn(gallery, own, how, reference)
+    return GalleryClassifier(gallery, identifier, threshold, learned_from)
 
 
-def _sample(source: Gallery, split: str | None) -> Tensor:
-    """Rows of a split: of very many classes some, and of very large classes not all images."""
-    rows = torch.tensor([split in (None, name) for name in source.rows.split]).nonzero()[:, 0]
+def _learn(
+    gallery: Gallery, own: Gallery | None, how: How, reference: tuple[Tensor, Tensor] | None
+) -> tuple[Threshold | None, str]:
+    """The threshold, and which classes it was learned from or why there is none."""
+    trained = _trained_classes(gallery if own is None else own)
+    shots = int(gallery.rows.labels.unique(return_counts=True)[1].median()) if len(gallery) else 1
+    sources: list[tuple[Gallery, int | None, str]] = [(gallery, None, "of the gallery")]
+    if own is not None and own.name != gallery.name:
+        sources.append((own, shots, f"of the run, cut to {shots} images each,"))
+    reason = ""
+    for source, size, whose in sources:
+        rows = _sample(source)
+        labels = source.rows.labels[rows]
+        names = {label: source.class_name(label) for label in labels.unique().tolist()}
+        new = torch.tensor([names[label] not in trained for label in labels.tolist()], dtype=torch.bool)
+        for asks, which in ((new, "that were not trained on "), (torch.ones_like(new), "")):
+            if which and bool(asks.all()):
+                continue
+            lenders = reference if source is gallery else None
+            try:
+                threshold = calibrate(
+                    source.vectors(rows), labels, asks=asks, shots=size, reference=lenders, how=how
+                )
+            except ValueError as error:  # too few classes, none of two images, or nothing tells them apart
+                reason = reason or str(error)
+                continue
+            note = "" if which or not trained.intersection(names.values()) else ", trained on ones among them"
+            return threshold, f"{threshold.classes:,} classes {whose} {which}held out in turns{note}"
+    return None, reason
+
+
+def _trained_classes(source: Gallery) -> set[str]:
+    """Names of the classes that the network was trained on."""
+    rows = source.rows
+    labels = {int(label) for label, split in zip(rows.labels, rows.split, strict=True) if split == "train"}
+    return {source.class_name(label) for label in labels}
+
+
+def _sample(source: Gallery) -> Tensor:
+    """All rows; of very many classes some, and of very large classes not all images."""
+    rows = torch.arange(len(source))
     generator = torch.Generator().manual_seed(0)
-    labels = source.rows.labels[rows]
+    labels = source.rows.labels
     classes = labels.unique()
     if len(classes) > MAX_CLASSES:
         chosen = classes[torch.randperm(len(classes), generator=generator)[:MAX_CLASSES]]
         rows = rows[torch.isin(labels, chosen)]
-        labels = source.rows.labels[rows]
-    return rows[draw_shots(labels, MAX_ROWS, generator)] if len(rows) else rows
+    return rows[draw_shots(labels[rows], MAX_ROWS, generator)] if len(rows) else rows
 
 
 def _without_classes_of(own: Gallery, gallery: Gallery) -> tuple[Tensor, Tensor] | None:

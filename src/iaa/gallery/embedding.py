@@ -12,12 +12,13 @@ from torch import Tensor
 
 from iaa.data.image_dataset import ImageDataset, transform
 from iaa.data.image_ref import ImageRef, box_array, parse_ref
-from iaa.embed import PRECISIONS, embed_images
+from iaa.embed_processes import device_threads, embed_on_devices
 from iaa.gallery.listing import Stamp, own_vectors, with_row_ids
 from iaa.inference import Model
 from iaa.provenance import fingerprint
 from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.shards import Shards
+from iaa.runs import Run
 
 SAVE_EVERY = 1024
 """Images between two saves, the most that a kill can cost."""
@@ -27,7 +28,13 @@ Progress = Callable[[int, int], None]
 
 @contextmanager
 def embedded_ids(
-    model: Model, ids: list[str], stamps: dict[str, Stamp], folder: Path, on_progress: Progress
+    model: Model,
+    ids: list[str],
+    stamps: dict[str, Stamp],
+    folder: Path,
+    on_progress: Progress,
+    *,
+    devices: int = 1,
 ) -> Iterator[tuple[list[str], Tensor, dict[str, str]]]:
     """Ids and embeddings of the readable images, and why the others are not; resumes what was killed.
 
@@ -53,10 +60,11 @@ def embedded_ids(
     )
     files = {"ids": ids, "stamps": [stamps[id] for id in ids]}
     config = {"model": model.identity, "images": fingerprint(files)}
+    plan: Any = {"save_every": SAVE_EVERY, "threads": device_threads(model.device, devices)}
     try:
-        parts = Shards(folder, config)
+        parts = Shards(folder, config, len(ids), **plan)
     except ValueError:  # begun with other images
-        parts = Shards(folder, config, restart=True)
+        parts = Shards(folder, config, len(ids), restart=True, **plan)
     done = parts.done
 
     def on_batch(images: int) -> None:
@@ -66,16 +74,16 @@ def embedded_ids(
 
     try:
         on_progress(done, len(ids))
-        embed_images(
+        embed_on_devices(
             model.network,
             images,
             parts,
+            devices=devices,
             device=model.device,
-            precision=PRECISIONS[model.precision],
-            save_every=SAVE_EVERY,
+            precision=model.precision,
             on_batch=on_batch,
         )
-        rows, vectors, unreadable = _collect(parts, images)
+        rows, vectors, unreadable = parts.collect()
         reasons, readable = dict(unreadable), set(rows.tolist())
         left_out = {  # one box of an image may be readable and another not
             id: reasons[ref.path]
@@ -144,21 +152,11 @@ def embed_query(query: Any, model: Model | None, *, dim: int) -> tuple[list[str]
     return [str(row) for row in range(len(z))], z
 
 
-def _collect(parts: Shards, images: ImageDataset) -> tuple[Tensor, Tensor, list[tuple[str, str]]]:
-    try:
-        return parts.collect()
-    except ValueError:
-        if len(images.bad) < len(set(images.paths)):
-            raise
-        unreadable = [(error.path, error.reason) for error in images.bad]
-        return torch.empty(0, dtype=torch.int64), torch.empty(0, 0), unreadable
-
-
 def _embed_own_vectors(model: Model, ids: list[str]) -> tuple[list[str], Tensor]:
     """Those ids that are vectors the model's head was trained on, and their embeddings."""
     if model.head is None or model.config is None:
         return [], torch.empty(0, model.dim)
-    listing, vectors = own_vectors(model.config)
+    listing, vectors = own_vectors(Run(model.path))
     wanted = set(ids)
     rows = [row for row, id in enumerate(listing.ids) if id in wanted]
     if not rows:

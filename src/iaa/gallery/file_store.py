@@ -17,7 +17,7 @@ from torch import Tensor
 from iaa.files import Lock
 from iaa.gallery.listing import NO_FILE, Listing, Stamp
 from iaa.gallery.sources import Sources
-from iaa.gallery.store import VERSION, Header, NewRows, Rows, Snapshot
+from iaa.gallery.store import VERSION, Header, NewRows, Rows, Snapshot, search_within
 from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.index import Index
 from iaa.retrieval.knn import Neighbors
@@ -70,13 +70,7 @@ class MemorySnapshot:
         """See ``Snapshot.search``."""
         if within is None:
             return self._exact.search(query, top=top, exclude=exclude)
-        if exclude is not None:
-            position = torch.full((len(self.data) + 1,), -1)  # the last entry is that of -1
-            position[within] = torch.arange(len(within))
-            exclude = position[exclude]
-        neighbors = Index(self.data.z[within]).search(query, top=top, exclude=exclude)
-        rows = torch.where(neighbors.index < 0, -1, within[neighbors.index])
-        return Neighbors(rows, neighbors.value)
+        return search_within(self, query, within, top=top, exclude=exclude)
 
     def index(self) -> dict[str, Any]:
         """Search is exact."""

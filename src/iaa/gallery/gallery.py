@@ -16,7 +16,7 @@ from torch import Tensor
 
 from iaa.data.image_ref import ImageRef, image_path, parse_ref
 from iaa.gallery.embedding import embed_query
-from iaa.gallery.results import Hit, SearchResults
+from iaa.gallery.search_results import Hit, SearchResults
 from iaa.gallery.store import Rows, Snapshot
 from iaa.inference import Model
 from iaa.retrieval.embeddings import Embeddings
@@ -49,6 +49,7 @@ class Gallery:
         index: str | None = None,
         add: str | Path | Iterable[str | Path] = (),
         remove: str | Path | Iterable[str | Path] = (),
+        devices: int = 1,
         on_progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> "Gallery":
         """The run's own images, or those of ``folder:DIR``, ``table:FILE`` or an embeddings file.
@@ -64,12 +65,20 @@ class Gallery:
             index: flat, hnsw or ivf, the index of a new collection in Milvus; hnsw if None.
             add: folders or images to add permanently.
             remove: classes or paths to remove permanently.
+            devices: processes that embed the images: a GPU each, or shares of the CPU's cores.
             on_progress: called with the number of images embedded and the number of all.
         """
         from iaa.gallery.update import open_gallery
 
         return open_gallery(
-            model, spec, store=store, index=index, add=add, remove=remove, on_progress=on_progress
+            model,
+            spec,
+            store=store,
+            index=index,
+            add=add,
+            remove=remove,
+            devices=devices,
+            on_progress=on_progress,
         )
 
     @classmethod

@@ -7,14 +7,15 @@ from pathlib import Path
 
 from torch import Tensor
 
-from iaa.config import Config
 from iaa.data import Dataset, load
 from iaa.data.custom import table
+from iaa.data.dataset import make
 from iaa.data.file_listing import folders, images_in, images_under
 from iaa.data.image_ref import ImageRef, RowRef, image_path
 from iaa.errors import unknown
 from iaa.provenance import image_refs
 from iaa.retrieval.embeddings import Embeddings
+from iaa.runs import Run
 
 KINDS = ("folder:DIR", "table:FILE", "FILE.safetensors")
 _SPLIT_FOLDERS = frozenset(("train", "val", "validation", "test", "query", "gallery"))
@@ -59,28 +60,33 @@ def list_source(source: str) -> Listing:
     raise unknown("the gallery", source, KINDS)
 
 
-def own_images(config: Config) -> Listing:
-    """All images of a run's data, training and test part."""
-    split = config.split
+def own_images(run: Run) -> Listing:
+    """All images of a run's data, training and test part; new classes are test classes."""
+    config, split, known = run.config, run.config.split, run.classes
     if config.vectors_file is not None:
-        return own_vectors(config)[0]
+        return own_vectors(run)[0]
     size = split.size or ("large" if config.data == "vehicleid" else None)
     options = {"seed": config.seed, "test_share": split.test_share, "protocol": split.protocol}
-    dataset = load(config.data, root=config.root, size=size, **options)  # type: ignore[arg-type]
-    if split.val_classes:
+    dataset = load(config.data, root=config.root, size=size, known=known, **options)  # type: ignore[arg-type]
+    if known is not None:
+        dataset = known.apply(dataset)
+    elif split.val_classes:
         dataset = dataset.hold_out(split.val_classes, seed=config.seed)
     return list_dataset(dataset)
 
 
-def own_vectors(config: Config) -> tuple[Listing, Tensor]:
+def own_vectors(run: Run) -> tuple[Listing, Tensor]:
     """The vectors that a run's head was trained on, and their listing."""
-    file = Path(config.data.partition(":")[2]).expanduser()
+    file = Path(run.config.data.partition(":")[2]).expanduser()
     data = with_row_ids(Embeddings.load(file), file)
     root = data.meta.get("root")
     ids = [os.path.join(str(root), id) if root else id for id in data.ids]
     if len(set(ids)) < len(ids):
         raise ValueError(f"{file} has two rows with the same id: a gallery needs every id once")
-    return Listing(ids, data.distinct_names(), data.split), data.z
+    names, split = data.distinct_names(), data.split
+    if run.classes is not None:
+        split = run.classes.apply(make(file.name, ids, names, split)).split.tolist()
+    return Listing(ids, names, split), data.z
 
 
 def list_dataset(dataset: Dataset) -> Listing:

@@ -10,9 +10,8 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from iaa.gallery.milvus_client import PAGE, MilvusCollection
-from iaa.gallery.store import Rows
+from iaa.gallery.store import Rows, search_within
 from iaa.provenance import fingerprint
-from iaa.retrieval.index import Index
 from iaa.retrieval.knn import Neighbors, knn
 
 SAMPLE = 100
@@ -62,7 +61,7 @@ class MilvusSnapshot:
         if top < 1:
             raise ValueError(f"top must be 1 or more, got {top}")
         if within is not None and label is None:
-            return self._search_some(query, top, exclude, within)
+            return search_within(self, query, within, top=top, exclude=exclude)
         condition = f'model == "{self.model_key}"'
         if label is not None:
             condition += f' and class_key == "{class_key(label)}"'
@@ -78,14 +77,6 @@ class MilvusSnapshot:
             for rank, (row, cosine) in enumerate([pair for pair in pairs if pair[0] not in dropped][:top]):
                 index[number, rank], value[number, rank] = row, cosine
         return Neighbors(index, value)
-
-    def _search_some(self, query: Tensor, top: int, exclude: Tensor | None, within: Tensor) -> Neighbors:
-        if exclude is not None:
-            position = torch.full((len(self.rows) + 1,), -1)  # the last entry is that of -1
-            position[within] = torch.arange(len(within))
-            exclude = position[exclude]
-        neighbors = Index(self.vectors(within)).search(query, top=top, exclude=exclude)
-        return Neighbors(torch.where(neighbors.index < 0, -1, within[neighbors.index]), neighbors.value)
 
     def index(self) -> dict[str, Any]:
         """Kind of the index, and its recall when the gallery was last written."""

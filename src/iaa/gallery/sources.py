@@ -14,6 +14,7 @@ from iaa.errors import unknown
 from iaa.gallery.listing import KINDS, Listing, list_source, merge, own_images
 from iaa.inference import Model
 from iaa.provenance import NOT_UTF8, is_text
+from iaa.runs import Run
 
 OWN = "own"
 """The run's own images as a source."""
@@ -191,4 +192,4 @@ def _list(source: str, model: Model) -> Listing:
         return list_source(source)
     if model.config is None:
         raise ValueError(f"{model.path} is not a run and has no images of its own")
-    return own_images(model.config)
+    return own_images(Run(model.path))

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
 from iaa.gallery.listing import Listing, Stamp
 from iaa.gallery.sources import Sources
+from iaa.retrieval.index import Index
 from iaa.retrieval.knn import Neighbors
 
 VERSION = 1
@@ -115,3 +117,20 @@ class Store(Protocol):
 
     def write(self, header: Header, listing: Listing, new: NewRows, *, kept: Snapshot | None) -> Snapshot:
         """Make the rows those of ``listing``: ``new`` brings some with vectors, ``kept`` has the others."""
+
+
+def search_within(
+    snapshot: Snapshot,
+    query: Float[Tensor, "q d"],
+    within: Int64[Tensor, " w"],
+    *,
+    top: int,
+    exclude: Int64[Tensor, "q m"] | None,
+) -> Neighbors:
+    """Search some rows of a snapshot exactly; indices are rows of the snapshot."""
+    if exclude is not None:
+        position = torch.full((len(snapshot.rows) + 1,), -1)  # the last entry is that of -1
+        position[within] = torch.arange(len(within))
+        exclude = position[exclude]
+    neighbors = Index(snapshot.vectors(within)).search(query, top=top, exclude=exclude)
+    return Neighbors(torch.where(neighbors.index < 0, -1, within[neighbors.index]), neighbors.value)

@@ -26,6 +26,7 @@ def open_gallery(
     index: str | None = None,
     add: Paths = (),
     remove: Paths = (),
+    devices: int = 1,
     on_progress: Progress = lambda done, total: None,
 ) -> Gallery:
     """See ``Gallery.open``."""
@@ -63,7 +64,8 @@ def open_gallery(
             kept = _read(keeper, model)  # another process may have changed it meanwhile
             sources = Sources.of(spec) if kept is None else stored_header(kept).sources
             sources = sources.changed(model, added, removed, None if kept is None else _imported(kept))
-            return opened(*_update(keeper, model, sources, kept, on_progress, tuple(map(source_of, added))))
+            names = tuple(map(source_of, added))
+            return opened(*_update(keeper, model, sources, kept, on_progress, names, devices))
     except BlockingIOError as error:
         if kept is None or added or removed or not _is_by(kept, model):
             holder = f" ({error})" if error.errno is None else ""
@@ -106,6 +108,7 @@ def _update(
     kept: Snapshot | None,
     on_progress: Progress,
     added: tuple[str, ...],
+    devices: int,
 ) -> tuple[Snapshot, *tuple[str, ...]]:
     """Embed what is new or has changed and write the gallery; the new snapshot, and notes for the user."""
     available = sources.available(model, None if kept is None else _imported(kept))
@@ -131,7 +134,8 @@ def _update(
         id: before.get(id, stamp) if stamp == NO_FILE or before.get(id) == IMPORTED else stamp
         for id, stamp in now.items()
     }
-    with embedded_ids(model, missing, now, store.scratch, on_progress) as (new_ids, z, unreadable):
+    embedding = embedded_ids(model, missing, now, store.scratch, on_progress, devices=devices)
+    with embedding as (new_ids, z, unreadable):
         left_out = {id: why for id, why in (left_out | unreadable).items() if id in now} | available.not_utf8
         readable = reused.union(new_ids)
         for source in added:

@@ -13,7 +13,7 @@ from iaa.errors import unknown
 from iaa.method.checks import Array, as_tensor, check_batch, check_number, check_options, check_whole
 from iaa.method.correction import Scale, correct, global_variance
 from iaa.method.full_covariance import Mixture, Samples, mixture
-from iaa.method.gaussians import ClassStats, estimate
+from iaa.method.gaussians import ClassStats, estimate, largest_magnitude
 from iaa.method.neighbors import Search
 from iaa.method.rank_merge import combine_samples, combine_stats
 from iaa.method.synthesis import synthesize
@@ -278,6 +278,9 @@ class IAA(nn.Module):
         return members[classes], parts[classes], overall[classes]
 
     def _keep(self, stats: ClassStats, classes: Tensor | None = None, *, streams: bool) -> None:
+        largest = largest_magnitude(stats.variance) * max(1.0, float(stats.count.sum()))
+        if not largest < torch.finfo(self.mean.dtype).max:  # nor may sums over all samples overflow
+            raise ValueError("z is too large: the sums of its squares overflow float32, scale it down")
         where = slice(None) if classes is None else classes
         self.count[where] = stats.count.to(self.count)
         self.mean[where] = stats.mean.to(self.mean)

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from iaa.method.gaussians import unaffected_by_autocast
+from iaa.method.gaussians import in_range, unaffected_by_autocast
 from iaa.method.within_class import WithinClass
 
 GRID = (0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
@@ -53,9 +53,11 @@ def choose_shrink(stats: WithinClass) -> float:
         known = stats.without(held_out)
         if float(known.within.diagonal().sum()) <= 0:
             return DEFAULT
-        eigenvalues, vectors = (part.float() for part in eigen(known.within.float()))
+        within, squared = in_range(known.within)  # of any scale: the choice does not depend on it
+        eigenvalues, vectors = (part.float() for part in eigen(within.float()))
         mine = torch.isin(stats.row_labels, held_out)
-        rotated, labels = (stats.rows[mine] - known.center).float() @ vectors, stats.row_labels[mine]
+        centred, labels = (stats.rows[mine] - known.center) / squared**0.5, stats.row_labels[mine]
+        rotated = centred.float() @ vectors
         scales = [  # shrinking leaves the eigenvectors as they are
             ((1 - shrink) * eigenvalues.clamp(min=0) + shrink * eigenvalues.mean()).rsqrt() for shrink in GRID
         ]

@@ -4,15 +4,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from iaa.method.checks import check_number, check_whole
+from iaa.method.checks import Array, as_tensor, check_number, check_whole
 
 BLOCK = 2**23
 """Random numbers drawn at a time for full covariances (32 MiB in float32)."""
 
 
 def synthesize(
-    z: Float[Tensor, "B D"],
-    variance: Float[Tensor, "B D"],
+    z: Float[Tensor, "B D"] | Array,
+    variance: Float[Tensor, "B D"] | Array,
     *,
     strength: float = 0.8,
     copies: int = 3,
@@ -24,11 +24,19 @@ def synthesize(
     """
     check_number("strength", strength, least=0)
     check_whole("copies", copies, least=0)
+    z, variance = as_tensor("z", z), as_tensor("variance", variance)
+    if not z.is_floating_point() or not variance.is_floating_point():
+        raise TypeError(
+            f"z and variance must hold floating-point numbers, got {z.dtype} and {variance.dtype}"
+        )
     if variance.shape != z.shape:
         raise ValueError(f"variance must have z's shape {tuple(z.shape)}, got {tuple(variance.shape)}")
     # randn takes no generator where a compiler varies the shape
     noise = variance.new_empty((copies, *z.shape)).normal_(generator=generator)
-    return z + (noise * (strength * variance).sqrt()).to(z.dtype)  # Eq. 17
+    noise = noise * (strength * variance).sqrt()
+    if z.dtype == torch.float16:  # its range ends at 65504, where infinity would spoil the whole loss
+        return (z + noise).clamp(-65504, 65504).to(z.dtype)
+    return z + noise.to(z.dtype)  # Eq. 17
 
 
 def full_noise(

@@ -9,14 +9,13 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from iaa.method.checks import check_batch, check_finite, check_number, check_whole
+from iaa.method.checks import as_tensor, check_batch, check_finite, check_number, check_whole
 from iaa.method.gaussians import unaffected_by_autocast
 from iaa.method.rank_merge import combine_within
 from iaa.method.shrinkage import choose_shrink, eigen, shrink_covariance
 from iaa.method.within_class import WithinClass
 
 Shrink = float | Literal["auto"]
-_TINY = 1e-12
 _BLOCK = 8192
 """Samples at a time, so that float64 copies stay small."""
 
@@ -51,7 +50,7 @@ def whitening_map(
 
 def signed_power(z: Float[Tensor, "*N D"], exponent: float | Tensor) -> Float[Tensor, "*N D"]:
     """``sign(z) * |z| ** exponent``, element by element, with finite gradients at 0."""
-    return z.sign() * z.abs().clamp(min=_TINY).pow(exponent)
+    return z.sign() * z.abs().clamp(min=torch.finfo(z.dtype).tiny).pow(exponent)
 
 
 class Whitening(nn.Module):
@@ -100,7 +99,7 @@ class Whitening(nn.Module):
     @torch.no_grad()
     def update(self, z: Any, labels: Any) -> "Whitening":
         """Add a batch to what is known; the very first batch decides whether ``power`` applies."""
-        z, labels = _tensor(z), _labels(labels)
+        z, labels = as_tensor("z", z), _labels(labels)
         labels = check_batch(z, labels, dim=None if self._stats is None else self._stats.mean.shape[1])
         if self.dim is not None and self.dim > z.shape[1]:
             raise ValueError(f"dim must be at most the {z.shape[1]} features there are, got {self.dim}")
@@ -133,6 +132,8 @@ class Whitening(nn.Module):
                 f"labels must name a class of at least two samples, got {len(stats.labels)} classes of one"
             )
         scale = stats.total.diagonal().sum() + stats.center.square().sum()
+        if not bool(scale.isfinite()):
+            raise ValueError("z is too large: its squares overflow float64, scale it down")
         if not bool(stats.within.diagonal().sum() > scale * 1e-14):
             raise ValueError("z must vary within classes, got samples that are equal to their class's mean")
         self.chosen_shrink = choose_shrink(stats) if self.shrink == "auto" else float(self.shrink)
@@ -155,7 +156,7 @@ class Whitening(nn.Module):
         """Whitened embeddings (N, E), an array where an array is given."""
         if self._stale:
             self.solve()
-        given = _tensor(z)
+        given = as_tensor("z", z)
         if self.weight.numel() == 0:
             raise RuntimeError("Whitening knows no statistics yet: call fit(z, labels) first")
         if given.ndim != 2 or given.shape[1] != self.weight.shape[1]:
@@ -207,10 +208,6 @@ class Whitening(nn.Module):
                 setattr(self, name, torch.empty_like(state_dict[prefix + name], device=self.center.device))
         super()._load_from_state_dict(state_dict, prefix, *args)
         self._stats, self._stale = None, False
-
-
-def _tensor(z: Any) -> Tensor:
-    return z if isinstance(z, Tensor) else torch.as_tensor(np.asarray(z))
 
 
 def _labels(labels: Any) -> Tensor:

@@ -96,7 +96,7 @@ def any_model(name: str, *, pool: str = "avg", size: int | None = None) -> Backb
 
 
 def _width(timm: Any, name: str, options: dict[str, Any], size: int) -> int | None:
-    """How many features really come out, found without computing them; None where that cannot be told."""
+    """How many features really come out, found without computing them; None where that is unknown."""
     try:
         with torch.device("meta"), torch.no_grad():
             twin = timm.create_model(name, pretrained=False, **options).eval()

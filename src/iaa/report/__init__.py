@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from iaa.callable_module import make_callable
+from iaa.module_as_function import make_callable
 
 
 def report(

@@ -9,7 +9,7 @@ from typing import Any
 from iaa.analysis.cost import Cost, StepCost
 from iaa.config import Config
 from iaa.files import read_json
-from iaa.runs import CONFIG, LOG, METRICS, SURROUNDINGS, Run
+from iaa.runs import CONFIG, ENVIRONMENT, LOG, METRICS, Run
 
 POINTS = 600
 """Steps drawn at most; of more, neighbours are averaged."""
@@ -42,7 +42,7 @@ class RunSummary:
     """Embeddings files by test part, ``test`` unless there are several."""
     config: Config | None = None
     metrics: dict[str, Any] | None = None
-    surroundings: dict[str, Any] | None = None
+    environment: dict[str, Any] | None = None
     log: LogColumns | None = None
     opened: Run | None = None
     """The run itself, with the data it has listed already."""
@@ -63,7 +63,7 @@ def read_run(path: str | os.PathLike[str]) -> RunSummary:
         run.embeddings_files,
         run.config if (run / CONFIG).is_file() else None,
         run.metrics if (run / METRICS).is_file() else None,
-        run.surroundings if (run / SURROUNDINGS).is_file() else None,
+        run.environment if (run / ENVIRONMENT).is_file() else None,
         log_columns(run.name, run.log) if (run / LOG).is_file() else None,
         run,
     )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from iaa.report import class_atlas, figures, strips
+from iaa.report import class_atlas, figures, image_figures
 from iaa.report.blocks import Block, Figures, Paragraph, Section, Table, TableCell
 from iaa.report.findings import Findings
 from iaa.report.tables import run_facts, score_tables
@@ -27,8 +27,8 @@ def retrieval(all_findings: Sequence[Findings]) -> Section | None:
         typical = "Not picked by hand. The query is on the left, the images most similar to it follow."
         worst = "Lowest MAP@R, of different classes; among equals, those most similar to a wrong image."
         blocks += [
-            strips.query_strips(together, "typical", f"Queries drawn at random{owners}", typical),
-            strips.query_strips(together, "worst", f"The worst queries{owners}", worst),
+            image_figures.query_strips(together, "typical", f"Queries drawn at random{owners}", typical),
+            image_figures.query_strips(together, "worst", f"The worst queries{owners}", worst),
         ]
     lead = "Frames and marks show whether an image is of the query's class; numbers are similarities."
     return Section("retrieval", "Retrieved images", lead, blocks) if blocks else None
@@ -126,7 +126,7 @@ def synthetics(all_findings: Sequence[Findings]) -> Section | None:
     """Synthetics as images (Fig. 15)."""
     blocks: list[Block] = []
     for findings in all_findings:
-        both = (strips.decoded_strips(findings), strips.neighbour_strips(findings))
+        both = (image_figures.decoded_strips(findings), image_figures.neighbour_strips(findings))
         blocks += [block for block in both if block is not None]
     classes = _which_classes(all_findings)
     lead = f"Drawn from the corrected statistics of {classes}, as the final network sees them."

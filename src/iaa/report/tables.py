@@ -154,13 +154,13 @@ def run_facts(findings: Findings) -> FactTable:
         train = run.metrics["train"]
         rows.append(("trained on", f"{train['samples']:,} samples of {train['classes']:,} classes"))
         rows.append(("training took", _duration(run.metrics["training_seconds"])))
-    if run.surroundings:
-        machine = run.surroundings["machine"]
+    if run.environment:
+        machine = run.environment["machine"]
         rows.append(("machine", f"{machine['system']}, {machine['cores']} cores"))
-        versions = [f"{name} {number}" for name, number in run.surroundings["versions"].items() if number]
+        versions = [f"{name} {number}" for name, number in run.environment["versions"].items() if number]
         rows.append(("versions", ", ".join(versions)))
-        commit = run.surroundings["commit"] or "unknown"
-        rows.append(("started", f"{run.surroundings['started']}, commit {commit}"))
+        commit = run.environment["commit"] or "unknown"
+        rows.append(("started", f"{run.environment['started']}, commit {commit}"))
     fields = [(name, str(value)) for name, value in flat_fields(run.config).items()]
     return FactTable(findings.name, tuple(rows), tuple(fields))
 

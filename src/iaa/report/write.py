@@ -15,8 +15,8 @@ from iaa.report.blocks import Page, Strips
 from iaa.report.collect import CollectOptions, collect
 from iaa.report.figure_style import Figure
 from iaa.report.findings import Findings
+from iaa.report.image_figures import contact_sheet
 from iaa.report.page import compose, render
-from iaa.report.strips import contact_sheet
 from iaa.runs import REPORT
 
 ENDINGS = (".svg", ".png")

@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from iaa.errors import unknown
@@ -72,6 +72,7 @@ class Identifier:
         floor: share of the average variance that every variance gets.
         neighbors: how many classes lend to one of few samples; 0 lets all of them lend, which proved as good
             as the nearest ones and needs no search.
+        given_frame: a frame made before of nearly the same images; making one takes most of the time.
         options: the others of ``iaa.correct``.
     """
 
@@ -85,18 +86,20 @@ class Identifier:
         shrink: float | None = 0.5,
         floor: float = 0.9,
         neighbors: int = 0,
+        given_frame: Frame | None = None,
         **options: Any,
     ) -> None:
         if how not in get_args(How):
             raise unknown("how", how, get_args(How))
         self.how, self.dim = how, as_vectors(z).shape[1]
         self.labels, self._member = as_labels(labels, len(z)).unique(return_inverse=True)
-        self._frame: Frame | None = None
+        self.frame: Frame | None = None
         if how == "gaussian":
             lenders = (
                 None if reference is None else (reference[0], reference[1].unique(return_inverse=True)[1])
             )
-            self._frame = None if shrink is None else frame(z, self._member, reference=lenders, shrink=shrink)
+            if shrink is not None:
+                self.frame = given_frame or frame(z, self._member, reference=lenders, shrink=shrink)
             rows = self._seen(z)
             if lenders is not None:
                 lenders = self._seen(lenders[0]), lenders[1]
@@ -126,7 +129,7 @@ class Identifier:
         return Guess(self.labels[order], torch.cat([part.values for part in best]))
 
     def _seen(self, z: Tensor) -> Tensor:
-        return unit(z) if self._frame is None else self._frame(z)
+        return unit(z) if self.frame is None else self.frame(z)
 
     def _scores(self, block: Tensor) -> Tensor:
         if self.how == "gaussian":
@@ -153,21 +156,33 @@ def frame(
     if not 0 < shrink <= 1:
         raise ValueError(f"shrink must lie in (0, 1], got {shrink}")
     dim = z.shape[1]
-    scatter, total, count = torch.zeros(dim, dim, dtype=torch.float64), torch.zeros(dim), 0
-    for rows, member in ((z, labels), *(() if reference is None else (reference,))):
+    sets = [(z, labels), *([] if reference is None else [reference])]
+    count = sum(len(rows) for rows, _ in sets)
+    total = torch.zeros(dim)
+    scatter = torch.zeros(dim, dim, dtype=torch.float64)
+    gaps = []  # fewer samples than dimensions span a small space, in which all is quicker
+    for rows, member in sets:
         directions = unit(rows)
         mean = estimate(directions, member, num_classes=int(member.max()) + 1).mean
-        total, count = total + directions.sum(0), count + len(rows)
+        total = total + directions.sum(0)
         for part in torch.arange(len(rows)).split(8192):
-            off = (directions[part] - mean[member[part]]).double()
-            scatter += off.T @ off
-    covariance = scatter / count  # Eq. 14
-    level = float(covariance.diagonal().mean())
+            gap = (directions[part] - mean[member[part]]).double() / count**0.5
+            gaps.append(gap) if count < dim else scatter.addmm_(gap.T, gap)  # Eq. 14
+    values, vectors = _spectrum(torch.cat(gaps)) if count < dim else torch.linalg.eigh(scatter)
+    level = float(values.sum()) / dim
     if level <= 0:  # one image of every class says nothing of how images of a class differ
         return Frame(total / count, torch.eye(dim))
-    covariance = (1 - shrink) * covariance + shrink * level * torch.eye(dim, dtype=torch.float64)
-    values, vectors = torch.linalg.eigh(covariance)
-    return Frame(total / count, ((vectors * values.rsqrt()) @ vectors.T).float())
+    rest = (shrink * level) ** -0.5  # of directions in which no image differs from its class
+    scale = ((1 - shrink) * values.clamp(min=0) + shrink * level).rsqrt() - rest
+    turn = (vectors * scale) @ vectors.T + rest * torch.eye(dim, dtype=torch.float64)
+    return Frame(total / count, turn.float())
+
+
+def _spectrum(rows: Float64[Tensor, "n d"]) -> tuple[Float64[Tensor, " r"], Float64[Tensor, "d r"]]:
+    """Eigenvalues and eigenvectors of rows' second moment, those that are not zero."""
+    values, mixes = torch.linalg.eigh(rows @ rows.T)
+    present = values > 1e-12 * values[-1].clamp(min=1e-30)
+    return values[present], rows.T @ mixes[:, present] / values[present].sqrt()
 
 
 def class_gaussians(

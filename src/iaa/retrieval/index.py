@@ -1,5 +1,6 @@
 """faiss indexes, where installed and asked for: exact ``flat``, approximate ``hnsw`` and ``ivf``."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -127,6 +128,10 @@ def _array(z: Tensor, distance: str, name: str = "query") -> Any:
     if not isinstance(z, Tensor) or z.ndim != 2 or not z.is_floating_point() or not z.numel():
         z = as_vectors(z, name)
     rows = z.detach().cpu().float().numpy()
+    if distance == "cosine" and len(rows) == 1:  # a search may take less time than checking arrays does
+        length = math.sqrt(float(np.dot(rows[0], rows[0])))
+        if 1e-10 < length < 1e15:  # false for NaN
+            return rows * np.float32(1 / length)
     square = np.einsum("nd,nd->n", rows, rows)
     if distance == "cosine":
         if (square > 1e-20).all() and (square < 1e30).all():

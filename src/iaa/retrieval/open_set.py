@@ -1,5 +1,6 @@
-"""Or none of them? A score below which a query is called unknown, learnt from classes that are held out."""
+"""Or none of them? A score below which a query is called unknown, learned from classes held out in turns."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,80 +10,156 @@ from torch import Tensor
 
 from iaa.retrieval.classify import Identifier
 
-DRAWS, MOST = 5, 4000
-"""Times that classes are held out, and queries asked each time."""
+TURNS, MOST = 10, 4000
+"""Times that a part of the classes is held out, and known and unknown queries asked in all."""
+MIN_CLASSES, MIN_AUROC = 8, 0.6
+"""Classes and AUROC below which there is no threshold: it would say nothing."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A share of queries, and the interval in which it lies with 95 % confidence for other classes."""
+
+    share: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{100 * self.share:.0f} % ({100 * self.low:.0f} to {100 * self.high:.0f})"
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """Scores below ``score`` are unknown; the two shares say how well that worked on held-out classes."""
+    """Scores below ``score`` are unknown; the two rates say how well that worked on held-out classes."""
 
     score: float
-    known_kept: float
-    """Share of the queries of known classes that are not called unknown."""
-    unknown_caught: float
-    """Share of the queries of other classes that are."""
+    known_kept: Rate
+    """Queries of known classes that are not called unknown."""
+    unknown_caught: Rate
+    """Queries of other classes that are."""
     auroc: float
     """Chance that a query of a known class scores higher than one of another."""
     classes: int
+    """Classes that were held out."""
     shots: int
+    """Images that half of the known classes had at least."""
 
 
 def calibrate(
     z: Float[Tensor, "n d"],
     labels: Int64[Tensor, " n"],
     *,
-    shots: int,
-    known: int | None = None,
-    draws: int = DRAWS,
+    asks: Bool[Tensor, " n"] | None = None,
+    shots: int | None = None,
+    turns: int = TURNS,
     seed: int = 0,
+    reference: tuple[Tensor, Tensor] | None = None,
     **options: Any,
 ) -> Threshold:
-    """The threshold that serves queries of known and of unknown classes equally well, on these classes.
+    """The threshold that serves queries of known and of unknown classes equally well in this gallery.
 
-    Several times a quarter of the classes is unknown, ``known`` others (a quarter too if not given, half at
-    most) are known from ``shots`` images each, and the rest is the reference of the ``Identifier``, whose
-    options these are. The more classes are known, the likelier a stranger resembles one of them.
+    In turns a tenth of the classes is left out of the gallery and asked for: unknown queries meet the others
+    with all their images. A tenth of the images of every other class (at least one, in as many turns as it
+    has images) is left out in the same turn and asked for: known queries meet their class without themselves.
+
+    Args:
+        z: embeddings of the gallery's images.
+        labels: their classes.
+        asks: rows that may ask, such as those of classes that were not trained on; all by default.
+        shots: images that a class has in the gallery at most, if it is to stand for one of smaller classes.
+        turns: times that a part of the classes is held out.
+        seed: draws the parts.
+        reference: further classes that lend covariance.
+        options: those of ``Identifier``.
     """
     names, member = labels.unique(return_inverse=True)
-    if len(names) < 4:
-        raise ValueError(f"a threshold needs 4 classes or more to hold some out, got {len(names)}")
-    quarter = len(names) // 4
-    several = max(1, min(quarter if known is None else known, len(names) // 2))
+    may_ask = torch.ones(len(labels), dtype=torch.bool) if asks is None else asks
+    held_out = len(member[may_ask].unique())
+    if held_out < MIN_CLASSES:
+        raise ValueError(
+            f"a threshold needs {MIN_CLASSES} classes or more to hold some out in turns, got {held_out}"
+        )
     generator = torch.Generator().manual_seed(seed)
-    inside: list[Tensor] = []
-    outside: list[Tensor] = []
-    for _ in range(draws):
-        order = torch.randperm(len(names), generator=generator)
-        known_rows, other = (torch.isin(member, part) for part in (order[:several], order[-quarter:]))
-        lends = ~known_rows & ~other
-        taken = draw_shots(member, shots, generator) & known_rows
-        asks = known_rows & ~taken
-        if not bool(asks.any()):
-            continue
-        lenders = z[lends], member[lends]
-        identifier = Identifier(z[taken], member[taken], reference=lenders, **options)
-        for rows, scores in ((asks, inside), (other, outside)):
-            at = _some(rows, generator)
-            scores.append(identifier.rank(z[at], top=1).score[:, 0])
+    order = torch.randperm(len(names), generator=generator)
+    turns = min(turns, held_out)
+    askers = torch.zeros(len(names), dtype=torch.bool).index_fill_(0, member[may_ask], True)
+    order = torch.cat([order[askers[order]], order[~askers[order]]])  # every turn holds out some that ask
+    class_turn = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order)) % turns)[member]
+    place = _place(member, generator)
+    image_turn = (
+        place + class_turn + 1
+    ) % turns  # so that the first images are asked for before it is held out
+    share = min(1.0, MOST / max(1, int(may_ask.sum())))
+    chosen = may_ask & (torch.rand(len(labels), generator=generator) < share)
+    inside: list[tuple[Tensor, Tensor]] = []
+    outside: list[tuple[Tensor, Tensor]] = []
+    for turn in range(turns):
+        others = class_turn != turn
+        left_out = others & (image_turn == turn)
+        alone = torch.bincount(member[others & ~left_out], minlength=len(names))[member] == 0
+        left_out &= ~alone  # the only image of a class stays, or the class would be unknown
+        frame = None
+        for kept, queries, scores in (
+            (others & ~left_out, chosen & left_out, inside),
+            (others, chosen & ~others, outside),
+        ):
+            rows = kept if shots is None else _cut(member, place, kept, shots)
+            identifier = Identifier(z[rows], member[rows], reference=reference, given_frame=frame, **options)
+            frame = identifier.frame  # knows none of this turn's queries
+            if bool(queries.any()):
+                scores.append((identifier.rank(z[queries], top=1).score[:, 0], member[queries]))
     if not inside:
-        raise ValueError(f"a threshold needs classes of more than {shots} images: no query is left")
-    yes, no = torch.cat(inside), torch.cat(outside)
-    score, kept, caught = _balanced(yes, no)
-    return Threshold(score, kept, caught, auroc(yes, no), len(names), shots)
+        raise ValueError("a threshold needs classes of two images or more: no query of a known class is left")
+    (yes, yes_class), (no, no_class) = (
+        (torch.cat(column) for column in zip(*scores, strict=True)) for scores in (inside, outside)
+    )
+    apart = auroc(yes, no)
+    if apart < MIN_AUROC:
+        raise ValueError(f"known and unknown queries cannot be told apart: their AUROC is {apart:.2f}")
+    kept, caught = torch.zeros_like(yes_class, dtype=torch.bool), torch.zeros_like(no_class, dtype=torch.bool)
+    turn_of = torch.empty_like(order).index_copy_(0, member, class_turn)
+    for turn in range(turns):  # a threshold looks better on the queries that it was chosen by
+        known, unknown = turn_of[yes_class] == turn, turn_of[no_class] == turn
+        score = _balanced(yes[~known], no[~unknown])
+        kept[known], caught[unknown] = yes[known] >= score, no[unknown] < score
+    size = int(torch.bincount(member).median())
+    return Threshold(
+        _balanced(yes, no),
+        rate(kept, yes_class),
+        rate(caught, no_class),
+        apart,
+        held_out,
+        size if shots is None else min(size, shots),
+    )
+
+
+def rate(hit: Bool[Tensor, " q"], labels: Int64[Tensor, " q"]) -> Rate:
+    """The share of hits with a 95 % interval over classes, because images of one class resemble each other.
+
+    Wilson's interval at the number of independent queries that would vary as much as the classes do, with the
+    quantile of Student's t for that many classes.
+    """
+    member = labels.unique(return_inverse=True)[1]
+    size = torch.bincount(member).double()
+    hits = torch.zeros_like(size).index_add_(0, member, hit.double())
+    classes, total = len(size), float(size.sum())
+    share = float(hits.sum()) / total
+    if classes < 2:
+        return Rate(share, 0.0, 1.0)
+    variance = classes / (classes - 1) * float((hits - share * size).square().sum()) / total**2
+    plain = share * (1 - share)
+    independent = min(plain / variance, total) if variance > 0 else total if plain else float(classes)
+    t = _student(classes - 1)
+    centre = (share + t**2 / (2 * independent)) / (1 + t**2 / independent)
+    half = t / (1 + t**2 / independent) * math.sqrt(plain / independent + t**2 / (4 * independent**2))
+    return Rate(share, max(0.0, centre - half), min(1.0, centre + half))
 
 
 def draw_shots(labels: Int64[Tensor, " n"], shots: int, generator: torch.Generator) -> Bool[Tensor, " n"]:
     """At most ``shots`` random rows of every class."""
     if shots < 1:
         raise ValueError(f"shots must be 1 or more, got {shots}")
-    shuffled = torch.randperm(len(labels), generator=generator)
-    order = shuffled[labels[shuffled].argsort(stable=True)]
-    sizes = labels[order].unique_consecutive(return_counts=True)[1]
-    first = (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
-    mask = torch.zeros(len(labels), dtype=torch.bool)
-    mask[order[torch.arange(len(labels)) - first < shots]] = True
-    return mask
+    return _place(labels, generator) < shots
 
 
 def auroc(known: Float[Tensor, " p"], unknown: Float[Tensor, " n"]) -> float:
@@ -99,16 +176,39 @@ def auroc(known: Float[Tensor, " p"], unknown: Float[Tensor, " n"]) -> float:
     return float(count[0] @ below / (len(known) * len(unknown)))
 
 
-def _balanced(known: Tensor, unknown: Tensor) -> tuple[float, float, float]:
+def _place(labels: Tensor, generator: torch.Generator) -> Int64[Tensor, " n"]:
+    """The place of every row in a random order of its class, from 0."""
+    shuffled = torch.randperm(len(labels), generator=generator)
+    order = shuffled[labels[shuffled].argsort(stable=True)]
+    sizes = labels[order].unique_consecutive(return_counts=True)[1]
+    first = (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
+    return torch.empty_like(order).index_copy_(0, order, torch.arange(len(labels)) - first)
+
+
+def _cut(member: Tensor, place: Tensor, kept: Tensor, shots: int) -> Bool[Tensor, " n"]:
+    """The first ``shots`` rows of every class among those kept."""
+    rows = kept.nonzero()[:, 0]
+    rows = rows[(member[rows] * (int(place.max()) + 1) + place[rows]).argsort()]
+    sizes = member[rows].unique_consecutive(return_counts=True)[1]
+    first = (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
+    mask = torch.zeros_like(kept)
+    mask[rows[torch.arange(len(rows)) - first < shots]] = True
+    return mask
+
+
+def _balanced(known: Tensor, unknown: Tensor) -> float:
     """The threshold with the best mean of both shares; the middle of the gap it lies in."""
     values = torch.cat([known, unknown]).unique()
     cuts = torch.cat([values[:1], (values[1:] + values[:-1]) / 2])
     kept = 1 - torch.searchsorted(known.sort().values, cuts).double() / len(known)
     caught = torch.searchsorted(unknown.sort().values, cuts).double() / len(unknown)
-    best = int((kept + caught).argmax())
-    return float(cuts[best]), float(kept[best]), float(caught[best])
+    return float(cuts[int((kept + caught).argmax())])
 
 
-def _some(rows: Tensor, generator: torch.Generator) -> Tensor:
-    at = rows.nonzero()[:, 0]
-    return at[torch.randperm(len(at), generator=generator)[:MOST]]
+def _student(freedom: int) -> float:
+    """The 97.5 % quantile of Student's t (Cornish-Fisher; within 0.1 % from 7 degrees of freedom on)."""
+    z = 1.959964
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + first / freedom + second / freedom**2 + third / freedom**3

@@ -48,9 +48,13 @@ class _Job:
 
 
 class FairQueue:
-    """Jobs of several clients, taken in turns: nobody waits behind all the jobs of somebody else."""
+    """Jobs of several clients, taken in turns: nobody waits behind all the jobs of somebody else.
 
-    def __init__(self) -> None:
+    With a ``share``, a client has at most that many jobs taken and not yet ``done``.
+    """
+
+    def __init__(self, share: int | None = None) -> None:
+        self._share, self._running = share, Counter[str]()
         self._jobs: OrderedDict[str, deque[Any]] = OrderedDict()
         self._changed = threading.Condition()
         self._closed = False
@@ -64,15 +68,30 @@ class FairQueue:
     def take(self) -> Any:
         """Wait for the next job; None once the queue is closed."""
         with self._changed:
-            while not self._jobs and not self._closed:
+            while (client := self._next()) is None and not self._closed:
                 self._changed.wait()
-            if self._closed:
+            if client is None or self._closed:
                 return None
-            client, jobs = self._jobs.popitem(last=False)
+            jobs = self._jobs.pop(client)
             job = jobs.popleft()
             if jobs:
                 self._jobs[client] = jobs  # behind the other clients
+            self._running[client] += 1
             return job
+
+    def done(self, client: str) -> None:
+        """A job that was taken has ended."""
+        with self._changed:
+            self._running[client] -= 1
+            self._running += Counter()  # forget clients with nothing running
+            self._changed.notify()
+
+    def _next(self) -> str | None:
+        """The first client in line that does not use its whole share."""
+        for client in self._jobs:
+            if self._share is None or self._running[client] < self._share:
+                return client
+        return None
 
     def close(self) -> list[Any]:
         """Wake all who wait, and return the jobs that nobody takes any more."""
@@ -106,7 +125,7 @@ class DecodePool:
         self._lock = threading.Lock()
         arguments = (preprocessing, pixels)
         small_seconds = min(SMALL_SECONDS, seconds)
-        self._small = _Lane(small_workers or min(4, cores), arguments, small_seconds, SMALL_PIXELS, 0)
+        self._small = _Lane(small_workers or min(4, cores) + 1, arguments, small_seconds, SMALL_PIXELS, 0)
         self._large = _Lane(
             large_workers or max(1, min(4, cores // 2)), arguments, seconds, 0, LARGE_NICENESS
         )
@@ -148,12 +167,12 @@ class DecodePool:
 
 
 class _Lane:
-    """A queue and the workers that serve it."""
+    """A queue and the workers that serve it; one of several is always left to other clients."""
 
     def __init__(
         self, workers: int, arguments: tuple[Any, ...], seconds: float, at_once: int, niceness: int
     ) -> None:
-        self.queue = FairQueue()
+        self.queue = FairQueue(share=max(1, workers - 1))
         self.workers = [_Worker(self.queue, (*arguments, niceness), seconds, at_once) for _ in range(workers)]
 
     async def run(self, job: _Job) -> Tensor:
@@ -198,11 +217,13 @@ class _Worker:
         self._start()
         while (job := self._queue.take()) is not None:
             if not job.future.set_running_or_notify_cancel():
+                self._queue.done(job.client)
                 continue
             try:
                 job.future.set_result(self._decode(job))
             except BaseException as error:  # the thread goes on, whatever happened to one image
                 job.future.set_exception(error)
+            self._queue.done(job.client)
         self._stop()
 
     def _decode(self, job: _Job) -> Tensor:

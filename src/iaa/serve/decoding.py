@@ -1,6 +1,7 @@
 """Decoding uploads: formats, limits, and the loop of a worker process that decodes nothing else."""
 
 import ctypes
+import gc
 import io
 import json
 import os
@@ -27,6 +28,8 @@ FORMATS: list[str] = [
 SMALL_PIXELS = 4_000_000
 """Images up to this cost are decoded at once; larger ones must be admitted first."""
 
+START_OF_SCAN, USUAL_SCANS = b"\xff\xda", 32
+"""A marker in JPEG files, and how many of them are usual: about ten, and those of a few previews."""
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Parameters of glibc's mallopt."""
@@ -51,7 +54,7 @@ def prepare_upload(
         raise ApiError(422, "the file is empty")
     try:
         with Image.open(io.BytesIO(content), formats=FORMATS) as header:
-            cost = decoding_cost(header, step)
+            cost = decoding_cost(header, step, scans=content.count(START_OF_SCAN))
             _check_size(*header.size, cost, pixels, step)
         if at_once is not None and cost > at_once:
             raise LargeImage(cost)
@@ -69,9 +72,14 @@ def prepare_upload(
     return np.ascontiguousarray(prepared.numpy())
 
 
-def decoding_cost(image: Image.Image, step: Transform) -> int:
-    """Pixels to decode, from the header. A JPEG is reduced on the way, unless it is progressive."""
+def decoding_cost(image: Image.Image, step: Transform, *, scans: int = 1) -> int:
+    """Pixels to decode, without decoding any. A JPEG is reduced on the way, unless it is progressive.
+
+    Every scan of a JPEG visits all pixels and may take only a few bytes, so unusually many count.
+    """
     width, height = image.size
+    if image.format in ("JPEG", "MPO") and scans > USUAL_SCANS:
+        return width * height * scans // USUAL_SCANS
     if image.format == "JPEG" and not image.info.get("progressive"):
         scales = [scale for scale in (4, 2) if min(width, height) >= scale * step.at_least]
         return width * height // max(scales, default=1)
@@ -109,6 +117,7 @@ def decode_forever(connection: Any, preprocessing: dict[str, Any], pixels: int, 
     torch.set_num_threads(1)
     Image.MAX_IMAGE_PIXELS = MAX_PIXELS
     step = transform(False, **preprocessing)
+    gc.freeze()  # what was imported is not garbage: no search for any in it while an image waits
     connection.send_bytes(b"{}")  # ready
     while True:
         try:

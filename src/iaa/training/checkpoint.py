@@ -1,10 +1,12 @@
 """Checkpoints in one safetensors file: weights, statistics, optimiser, epoch and step. No pickle."""
 
 import json
+import logging
 from dataclasses import asdict, dataclass, field, fields
 from hashlib import sha256
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,8 +15,10 @@ from iaa.runs import CHECKPOINT, Run
 from iaa.training.epoch_totals import EpochTotals
 from iaa.training.setup import Task
 
+_log = logging.getLogger("iaa.train")
+
 FORMAT = "iaa-checkpoint-1"
-KEYS = ("format", "fingerprint", "position", "averaged", "precision")
+KEYS = ("format", "fingerprint", "samples", "position", "averaged", "precision")
 
 
 @dataclass
@@ -51,6 +55,7 @@ def save(run: Run, task: Task, position: Position) -> None:
     header = {
         "format": FORMAT,
         "fingerprint": fingerprint(task),
+        "samples": task.sampler.fingerprint,
         "position": json.dumps(asdict(position)),
         "averaged": str(0 if task.average is None else task.average.steps),
         "precision": json.dumps(_plain(task.fabric.strategy.precision.state_dict())),
@@ -68,6 +73,16 @@ def restore(run: Run, task: Task) -> Position:
         raise ValueError(f"{path} is not a checkpoint: its header lacks format = {FORMAT!r} or other entries")
     if header["fingerprint"] != fingerprint(task):
         raise ValueError(f"{path} belongs to another run: its configuration or its data differ")
+    position = _position(header["position"], str(path))
+    if header["samples"] != task.sampler.fingerprint and position.started:
+        _log.warning(
+            "images of training classes were added or removed since this run stopped: epoch %d begins again "
+            "with those there are now",
+            position.epoch + 1,
+        )
+        position.step = 0
+        if not position.started:
+            return Position()
     try:
         task.network.load_state_dict(_below("network.", tensors))
         task.criterion.load_state_dict(_below("criterion.", tensors))
@@ -76,14 +91,15 @@ def restore(run: Run, task: Task) -> Position:
             averaged = {"steps": int(header["averaged"]), "average": _below("average.", tensors)}
             task.average.load_state_dict(averaged)
         task.fabric.strategy.precision.load_state_dict(parse_json(header["precision"], str(path)))
-        return _position(header["position"], str(path))
+        return position
     except (RuntimeError, TypeError, KeyError, ValueError) as error:
         raise ValueError(f"{path} does not fit this run: {' '.join(str(error).split())}") from error
 
 
 def fingerprint(task: Task) -> str:
-    """Of the configuration and of what is sampled from."""
-    return sha256((task.config.to_json() + task.sampler.fingerprint).encode()).hexdigest()[:16]
+    """Of the configuration and of the classes that are trained on."""
+    names = [task.train.class_names[label] for label in np.unique(task.train.labels)]
+    return sha256((task.config.to_json() + json.dumps(names)).encode()).hexdigest()[:16]
 
 
 def _position(text: str, source: str) -> Position:

@@ -4,8 +4,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from iaa.method.gaussians import estimate
+from iaa.method.rank_merge import combine_stats
 from iaa.method.whitening import Whitening
 from iaa.models import Embedder
 from iaa.models.heads import PowerLinear
@@ -28,10 +31,29 @@ def fit_head(task: Task) -> None:
     if isinstance(head, PowerLinear):
         length = whitening(z).norm(dim=1).mean()  # learning rates suit embeddings of about unit length
         head.start_from(whitening.to(head.weight.device), scale=1 / float(length))
+        _start_proxies(
+            task.criterion, head(z.to(head.weight.device)), labels, task.criterion.augment.num_classes
+        )
     else:
         head.load_state_dict(whitening.state_dict())
     if task.average is not None:  # it began with the head as it was
         task.average = WeightAverage(task.network, decay=task.average.decay)
+
+
+@torch.no_grad()
+def _start_proxies(criterion: nn.Module, z: Tensor, labels: Tensor, num_classes: int) -> None:
+    """Put the proxy of each class at its mean: random ones would first undo what training starts from.
+
+    Losses with several proxies per class keep theirs.
+    """
+    for name, weight in criterion.named_parameters():
+        kind = name.rpartition(".")[2]
+        if kind not in ("proxies", "W") or weight.numel() != num_classes * z.shape[1]:
+            continue
+        proxies = weight if kind == "proxies" else weight.T  # as pytorch-metric-learning stores them
+        stats = estimate(z, labels, num_classes=num_classes)
+        stats = combine_stats(stats) if distributed.active() else stats
+        proxies.copy_(nn.functional.normalize(stats.mean) * proxies.norm(dim=1, keepdim=True))
 
 
 def _features(task: Task) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from iaa.config import Config
+from iaa.data.class_split import ClassSplit
 from iaa.data.image_cache import free_memory
 from iaa.data_source import build_network, open_data
 from iaa.embed import embed_batches, resolve_device
@@ -20,13 +21,13 @@ SAMPLE = 192
 """Images that the speed of a frozen network is measured on."""
 
 
-def dry_run(config: Config) -> dict[str, Any]:
+def dry_run(config: Config, *, classes: ClassSplit | None = None) -> dict[str, Any]:
     """Classes, samples, batches, parameters, memory, and the time extrapolated from a few real steps."""
     config = resolve(config)
     if compares_heads(config):
-        return _compared(config)
+        return _compared(config, classes)
     fabric = launch(config)
-    task = assemble(config, fabric)
+    task = assemble(config, fabric, known=classes)
     sizes = task.train.class_sizes()
     steps = len(task.sampler)
     batches = iter(task.batches)
@@ -71,9 +72,9 @@ def dry_run(config: Config) -> dict[str, Any]:
     return facts
 
 
-def _compared(config: Config) -> dict[str, Any]:
+def _compared(config: Config, classes: ClassSplit | None) -> dict[str, Any]:
     """The same for a run that compares heads: the pass over all images takes most of the time."""
-    source = open_data(config)
+    source = open_data(config, classes)
     network = build_network(replace(config, network=replace(config.network, head="none")), source)
     train = source.dataset.part("train")
     parts = {"training": train, **source.tests}

@@ -54,7 +54,7 @@ def cached_features(
         boxes=box_array(images.values()),
         check=False,
     )
-    shards = Shards(folder / f"{name}.parts", key)
+    shards = Shards(folder / f"{name}.parts", key, len(images))
     try:
         device = resolve_device(config.device)
         with counting(len(images), done=shards.done, rate="images/s", quiet=quiet) as bar:
@@ -69,6 +69,8 @@ def cached_features(
             )
         rows, z, unreadable = shards.collect()
         _check_readable(dict(unreadable), config)
+        if not len(rows):
+            raise ValueError("not one image could be read")
         ids = list(images)
         position = {ids[row]: number for number, row in enumerate(rows.tolist())}
         meta = {**key, "root": str(base), "weights": _source(network)}

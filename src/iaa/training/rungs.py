@@ -5,10 +5,11 @@ import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from torch import nn
 
-from iaa.config import Config, Network, Optimizer, RunOptions
+from iaa.config import BatchOptions, Config, Network, Optimizer, RunOptions
 from iaa.method.whitening import Whitening
 from iaa.models import Embedder
 from iaa.models.vector_head import VectorHead
@@ -26,13 +27,15 @@ RUNGS = "rungs"
 Train = Callable[..., Run]
 _log = logging.getLogger("iaa.train")
 
+LOSS, STRENGTH = "norm_softmax", 0.8
 HEAD_EPOCHS = 10
-HEAD_OPTIMIZER = Optimizer(name="adamw", lr=1e-4, weight_decay=1e-4)
-TUNE_EPOCHS = 4
+HEAD_OPTIMIZER = Optimizer(name="adamw", lr=1e-4, head_factor=1.0, weight_decay=1e-4)
+TUNE_EPOCHS = 2
+TUNE_BATCH = BatchOptions(classes=16, per_class=4)
 TUNE_OPTIMIZER = Optimizer(
     name="adamw", lr=1e-4, weight_decay=0.01, warmup_epochs=0.4, clip=5.0, average=0.97
 )
-"""Found on held-out training classes of CUB-200-2011: higher rates destroy what whitening starts from."""
+"""What they bring on CUB-200-2011: benchmarks/fine_tuning.md."""
 
 
 @dataclass
@@ -88,20 +91,27 @@ def _head_run(config: Config, dim: int, run: Run, train: Train, data: Embeddings
     folder = run / RUNGS / _file_name(name)
     if Run(folder).finished:
         return Run(folder)
-    default = Config()
     recipe = replace(
-        config,
+        _unless_given(config, epochs=HEAD_EPOCHS, optimizer=HEAD_OPTIMIZER),
         data=f"embeddings:{folder}",
         root=None,
         model="auto",
         network=Network(dim=dim, head="linear", head_start="whitening"),
-        epochs=HEAD_EPOCHS if config.epochs == default.epochs else config.epochs,
-        optimizer=HEAD_OPTIMIZER if config.optimizer == default.optimizer else config.optimizer,
         split=replace(config.split, val_classes=0.0, per_class=None),
         run=RunOptions(out=str(folder.parent), name=folder.name, untrained=False, logger="none"),
     )
     with _without_messages():
         return train(recipe, data=data, quiet=True)
+
+
+def fine_tuning(config: Config) -> Config:
+    """The recipe for the whole network: a head that starts as whitening, random crops, frozen batch norm."""
+    network = replace(config.network, head="linear", head_start="whitening", freeze_bn=True)
+    return replace(
+        _unless_given(config, epochs=TUNE_EPOCHS, optimizer=TUNE_OPTIMIZER, batch=TUNE_BATCH),
+        network=replace(network, dim=network.dim or MOST_DIMENSIONS),
+        images=replace(config.images, crop="zoom"),
+    )
 
 
 def fine_tuned_rung(config: Config, run: Run, train: Train, rungs: list[Rung], quiet: bool) -> Rung:
@@ -110,15 +120,8 @@ def fine_tuned_rung(config: Config, run: Run, train: Train, rungs: list[Rung], q
     It takes the place of the best head only if it is better on that fold; otherwise the second training
     would be for nothing.
     """
-    default, head = Config(), next(rung for rung in rungs if rung.name == "whitening")
-    network = replace(config.network, head="linear", head_start="whitening", freeze_bn=True)
-    recipe = replace(
-        config,
-        network=replace(network, dim=network.dim or MOST_DIMENSIONS),
-        images=replace(config.images, crop="zoom"),
-        epochs=TUNE_EPOCHS if config.epochs == default.epochs else config.epochs,
-        optimizer=TUNE_OPTIMIZER if config.optimizer == default.optimizer else config.optimizer,
-    )
+    head = next(rung for rung in rungs if rung.name == "whitening")
+    recipe = fine_tuning(config)
     rung = Rung(_with_method("fine-tuned", config), recipe.network, head.make)
     judged = _tuned_run(replace(recipe, split=replace(config.split, val_classes=HELD_OUT)), run, train, quiet)
     rung.held_out = [next(row["val"] for row in reversed(judged.log) if "val" in row)]
@@ -139,6 +142,19 @@ def _tuned_run(recipe: Config, run: Run, train: Train, quiet: bool) -> Run:
     if folder.is_dir():
         return train(resume=folder, quiet=quiet)
     return train(replace(recipe, run=options), quiet=quiet)
+
+
+def _unless_given(config: Config, **recipe: Any) -> Config:
+    """The configuration with the ladder's loss, strength and recipe where the user kept the defaults."""
+    default = Config()
+    own_loss = config.loss_options or config.miner or config.memory  # they belong to the loss that is named
+    wanted = recipe if own_loss else {"loss": LOSS, **recipe}
+    fields = {
+        name: value for name, value in wanted.items() if getattr(config, name) == getattr(default, name)
+    }
+    if config.augment.strength == default.augment.strength:
+        fields["augment"] = replace(config.augment, strength=STRENGTH)
+    return replace(config, **fields)
 
 
 def _with_method(name: str, config: Config) -> str:

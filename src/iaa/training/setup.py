@@ -14,12 +14,22 @@ from torch import Tensor, nn
 from iaa.boosting import BoostedLoss
 from iaa.config import Augment, Config, Optimizer
 from iaa.data import Dataset
+from iaa.data.class_split import ClassSplit
 from iaa.data.sampler import BalancedSampler
-from iaa.data_source import Batches, Source, VectorSource, build_network, classes_in_both, open_data
+from iaa.data_source import (
+    Batches,
+    Source,
+    VectorSource,
+    build_network,
+    check_classes,
+    classes_in_both,
+    open_data,
+)
 from iaa.embed import PRECISIONS
 from iaa.errors import need, unknown
 from iaa.losses import Baseline, build_miner, with_memory
 from iaa.losses import build as build_loss
+from iaa.losses import find as find_loss
 from iaa.method.augment import IAA
 from iaa.method.augmentation import Augmentation
 from iaa.models import Preprocessing
@@ -108,23 +118,34 @@ def launch(config: Config) -> "Fabric":
 
 
 def assemble(
-    config: Config, fabric: "Fabric", *, data: Embeddings | None = None, loss: Baseline | None = None
+    config: Config,
+    fabric: "Fabric",
+    *,
+    data: Embeddings | None = None,
+    loss: Baseline | None = None,
+    known: ClassSplit | None = None,
 ) -> Task:
     """Build every part of a run; all ranks build the same, except for their share of the batches.
 
-    ``data`` and ``loss`` take the place of what the configuration names.
+    ``data`` and ``loss`` take the place of what the configuration names; ``known`` are the classes of a run
+    that is resumed.
     """
     ranks = fabric.world_size
     if config.batch.classes % ranks:
         raise ValueError(
             f"batch.classes ({config.batch.classes}) must be a multiple of the {ranks} processes"
         )
-    if loss is None:
-        _loss(config, 2, 2)  # so that a wrong name or option is reported before any image is read
-    source = open_data(config) if data is None else VectorSource(config, data)
+    if loss is None:  # so that a wrong name is reported before anything is read
+        find_loss(config.loss, **config.loss_options)
+    miner = _miner(config)
+    source = open_data(config, known) if data is None else VectorSource(config, data, known)
+    if known is not None:
+        check_classes(source, known, config)
     network = build_network(config, source)
     preprocessing: Preprocessing | None = getattr(network, "preprocessing", None)
     train = source.dataset.part("train")
+    num_classes = int(train.labels.max()) + 1
+    loss = loss or _loss(config, num_classes, network.dim, miner)
     for name, part in {"val": source.dataset.part("val"), **source.tests}.items():
         if len(part) and len(np.unique(part.labels)) < 2:
             raise ValueError(
@@ -149,7 +170,7 @@ def assemble(
     estimated = train
     if config.augment.samples is not None:
         estimated = train.per_class(config.augment.samples, seed=config.seed)
-    criterion = _criterion(config, int(train.labels.max()) + 1, network.dim, loss).to(fabric.device)
+    criterion = _criterion(config, num_classes, network.dim, loss).to(fabric.device)
     optimizer = _optimizer(config.optimizer, network, criterion) if config.trains else None
     wrapped: nn.Module = network
     if config.network.channels_last:
@@ -187,27 +208,33 @@ def augmentation(options: Augment, num_classes: int, dim: int) -> IAA:
     return Augmentation(options.generator, num_classes, dim, mix=options.mix, **options.keywords())
 
 
-def _loss(config: Config, num_classes: int, dim: int) -> Baseline:
+def _miner(config: Config) -> nn.Module | None:
+    """The miner that a configuration names; None leaves the loss its own."""
+    if config.miner is None:
+        if config.miner_options:
+            raise ValueError(f"miner_options need a miner, got {config.miner_options} without one")
+        return None
+    try:
+        return build_miner(config.miner, **config.miner_options)
+    except TypeError as error:
+        raise ValueError(f"miner_options do not fit {config.miner}: {error}") from error
+
+
+def _loss(config: Config, num_classes: int, dim: int, miner: nn.Module | None) -> Baseline:
     try:
         chosen = build_loss(config.loss, num_classes=num_classes, dim=dim, **config.loss_options)
-    except (TypeError, AssertionError) as error:  # the name is known, but an option does not exist
+    except (TypeError, AssertionError) as error:  # the name is known, but the loss refuses a value
         raise ValueError(f"loss_options do not fit {config.loss}: {error}") from error
     if config.miner is not None:
-        try:
-            chosen = Baseline(chosen.loss, build_miner(config.miner, **config.miner_options))
-        except TypeError as error:
-            raise ValueError(f"miner_options do not fit {config.miner}: {error}") from error
-    elif config.miner_options:
-        raise ValueError(f"miner_options need a miner, got {config.miner_options} without one")
+        chosen = Baseline(chosen.loss, miner)
     return with_memory(chosen, dim=dim, size=config.memory) if config.memory else chosen
 
 
-def _criterion(config: Config, num_classes: int, dim: int, given: Baseline | None = None) -> BoostedLoss:
-    loss, miner = given or _loss(config, num_classes, dim)
+def _criterion(config: Config, num_classes: int, dim: int, loss: Baseline) -> BoostedLoss:
     options = config.augment
     augment = augmentation(options, num_classes, dim)
     own_copies = config.loss == "triplet" if options.own_copies is None else options.own_copies
-    return BoostedLoss(loss, augment, miner, anchors=options.anchors, own_copies=own_copies)
+    return BoostedLoss(loss.loss, augment, loss.miner, anchors=options.anchors, own_copies=own_copies)
 
 
 def _optimizer(options: Optimizer, network: Any, criterion: nn.Module) -> torch.optim.Optimizer:

@@ -2,7 +2,7 @@ import subprocess
 
 import torch
 
-from iaa import surroundings
+from iaa import environment
 
 
 def test_a_run_is_dirty_only_if_the_package_is(tmp_path, monkeypatch):
@@ -12,15 +12,15 @@ def test_a_run_is_dirty_only_if_the_package_is(tmp_path, monkeypatch):
     words = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
     for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "first"]):
         subprocess.run([*words, *command], check=True)
-    monkeypatch.setattr(surroundings, "__file__", str(package / "surroundings.py"))
-    clean = surroundings._commit()
+    monkeypatch.setattr(environment, "__file__", str(package / "environment.py"))
+    clean = environment._commit()
     (tmp_path / "page.md").write_text("written by a run")
     assert clean
-    assert surroundings._commit() == clean
+    assert environment._commit() == clean
     (package / "__init__.py").write_text("changed")
-    assert surroundings._commit() == f"{clean}-dirty"
+    assert environment._commit() == f"{clean}-dirty"
 
 
 def test_threads_are_recorded():
-    assert surroundings.surroundings(seed=3)["threads"] == torch.get_num_threads()
-    assert surroundings.surroundings(seed=3)["seed"] == 3
+    assert environment.environment(seed=3)["threads"] == torch.get_num_threads()
+    assert environment.environment(seed=3)["seed"] == 3

@@ -18,7 +18,7 @@ from iaa.files import replacing
 from iaa.runs import Run
 from iaa.train import train
 from iaa.training import finalize
-from iaa.training.session import recorded_threads
+from iaa.training.loop import recorded_threads
 
 
 @pytest.mark.parametrize(("number", "code"), [("SIGTERM", 143), ("SIGHUP", 129)])

@@ -1,4 +1,4 @@
-"""A training session around Algorithm 1: run directory, lock, log, checkpoints, signals and display."""
+"""The training loop around Algorithm 1: run directory, lock, log, checkpoints, signals and display."""
 
 import errno
 import logging
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from iaa.progress import counting
 from iaa.run_records import LogFile
-from iaa.runs import BEST, CHECKPOINT, LOG, SURROUNDINGS, Run
+from iaa.runs import BEST, CHECKPOINT, ENVIRONMENT, KEPT_WEIGHTS, LOG, Run
 from iaa.training import checkpoint, distributed, scoring
 from iaa.training.checkpoint import Position
 from iaa.training.epoch_totals import EpochTotals
@@ -26,7 +26,7 @@ from iaa.training.signals import Interrupts
 _log = logging.getLogger("iaa.train")
 
 
-class Session:
+class TrainingLoop:
     """What a run keeps track of while it is trained; a context that releases everything at its end."""
 
     def __init__(self, task: Task, run: Run, position: Position, *, quiet: bool = False) -> None:
@@ -42,7 +42,7 @@ class Session:
         self._began = self._saved = time.monotonic()
         self._stack = ExitStack()
 
-    def __enter__(self) -> "Session":
+    def __enter__(self) -> "TrainingLoop":
         config, position, quiet = self.task.config, self.position, self._quiet or not self.leads
         if self.leads:
             _log.info("%s\n%s", self.task.describe(), self.run.path)
@@ -110,6 +110,9 @@ class Session:
         last = epoch + 1 == config.epochs
         if self._validation and ((epoch + 1) % config.run.validate_every == 0 or last):
             row["val"] = self._validate(epoch)
+        if self.leads and config.run.keep_every and (epoch + 1) % config.run.keep_every == 0:
+            with self.task.scored_weights() as network:
+                save_module(self.run, KEPT_WEIGHTS.format(epoch + 1), network)
         self._log.add(epoch=epoch, **row)
         self._send(epoch, row)
         self.totals = EpochTotals()
@@ -152,7 +155,7 @@ def open_run(task: Task, resume: Run | None) -> Iterator[Run]:
         path, problem = "", None
         if fabric.is_global_zero:
             try:
-                run = Run(resume.path if resume else Run.create(config), data=task.source)
+                run = Run(resume.path if resume else Run.create(config, data=task.source), data=task.source)
                 stack.enter_context(run.lock())
                 path = str(run.path)
             except OSError as error:
@@ -167,8 +170,8 @@ def open_run(task: Task, resume: Run | None) -> Iterator[Run]:
 def recorded_threads(run: Run | None) -> Iterator[None]:
     """Compute with as many threads as the run began with: another number sums in another order."""
     before = torch.get_num_threads()
-    known = run is not None and (run / SURROUNDINGS).is_file()
-    recorded = run.surroundings.get("threads") if run is not None and known else None
+    known = run is not None and (run / ENVIRONMENT).is_file()
+    recorded = run.environment.get("threads") if run is not None and known else None
     if not isinstance(recorded, int) or not 1 <= recorded <= 4096 or recorded == before:
         yield
         return

@@ -17,6 +17,9 @@ from pytorch_metric_learning.distances import (
 from pytorch_metric_learning.losses import CrossBatchMemory
 from torch import Tensor, nn
 
+from iaa.cosine_matrix import cosine_matrix
+from iaa.hard_pairs import without_sorting
+
 KNOWN = (CosineSimilarity, DotProductSimilarity, LpDistance, SNRDistance)
 Hide = Literal["near", "far", None]
 Tuple = tuple[Tensor, ...]
@@ -65,10 +68,17 @@ def distance_matrix(
     distance: BaseDistance, z: Float[Tensor, "A D"], candidates: Float[Tensor, "R D"], *, z_first: bool
 ) -> Float[Tensor, "A R"]:
     """What ``distance(z, candidates)`` gives; if candidates begin with ``z``, each is normalised once."""
+    if z_first and _is_cosine(distance) and not torch.is_autocast_enabled(candidates.device.type):
+        return cosine_matrix(candidates, len(z))
     normalized = distance.maybe_normalize(candidates)
     query = normalized[: len(z)] if z_first else distance.maybe_normalize(z)
     matrix: Tensor = distance.compute_mat(query, normalized)
     return matrix if distance.power == 1 else matrix**distance.power
+
+
+def _is_cosine(distance: BaseDistance) -> bool:
+    plain = type(distance) is CosineSimilarity and distance.normalize_embeddings
+    return plain and distance.p == 2 and distance.power == 1
 
 
 def same_distance(loss: nn.Module, miner: nn.Module) -> bool:
@@ -92,7 +102,7 @@ def mine(
 ) -> Tuple:
     """What the miner chooses when barred pairs, which PML takes for positives, are hidden from it."""
     known = None if matrix is None else matrix.detach().clone()  # a miner may write into it
-    with distances_shown(miner, barred, hide, known):
+    with distances_shown(miner, barred, hide, known), without_sorting(miner):
         chosen: Tuple = miner(z, labels, *(reference or ()))
     allowed = ~barred[chosen[0], chosen[1]]
     if len(chosen) == 3:

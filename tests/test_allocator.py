@@ -5,7 +5,7 @@ import pytest
 
 PROBE = """
 import resource, sys, torch
-from iaa.memory import keep_freed_memory
+from iaa.allocator import keep_freed_memory
 print(keep_freed_memory() if sys.argv[1] == "keep" else None)
 torch.set_num_threads(1)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

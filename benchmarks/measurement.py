@@ -13,7 +13,7 @@ from typing import Any
 HERE = Path(__file__).parent
 
 
-def surroundings(*packages: str) -> dict[str, Any]:
+def environment(*packages: str) -> dict[str, Any]:
     """Machine, versions and commit."""
     words = ["git", "-C", str(HERE), "describe", "--always", "--dirty", "--abbrev=10"]
     commit = subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()

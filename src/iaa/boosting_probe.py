@@ -12,7 +12,7 @@ from pytorch_metric_learning.losses import CrossBatchMemory, MultipleLosses
 from pytorch_metric_learning.utils.distributed import DistributedLossWrapper
 from torch import Tensor, nn
 
-from iaa.loss_pairs import Hide, Tuple, distances_shown, same_distance
+from iaa.boosting_pairs import Hide, Tuple, distances_shown, same_distance
 
 Anchors = Literal["auto", "originals", "all"]
 

@@ -9,6 +9,7 @@ import logging
 import shutil
 import time
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,16 @@ import torch
 from torch import Tensor, nn
 
 from iaa.config import Config
+from iaa.data.class_split import ClassSplit
 from iaa.data.dataset import draw_classes
-from iaa.data_source import ImageSource, build_network, classes_in_both, open_data
+from iaa.data_source import (
+    ImageSource,
+    build_network,
+    check_classes,
+    classes_in_both,
+    classes_of,
+    open_data,
+)
 from iaa.files import write_json, write_text
 from iaa.method.augment import IAA
 from iaa.models import Embedder
@@ -35,16 +44,25 @@ LEAST_CLASSES = 4
 _log = logging.getLogger("iaa.train")
 
 
-def climb(config: Config, train: Train, *, run: Run | None = None, quiet: bool = False) -> Run:
+def climb(
+    config: Config,
+    train: Train,
+    *,
+    run: Run | None = None,
+    classes: ClassSplit | None = None,
+    quiet: bool = False,
+) -> Run:
     """Compare the rungs, make the best one the model of a run, and return the run.
 
     ``train`` is ``iaa.train``. An interrupted run continues with the rungs that are not finished.
     """
     if config.devices > 1:
         raise ValueError("heads are compared on one device: use devices=1, or choose one with network.head")
-    source = open_data(config)
+    source = open_data(config, classes)
     assert isinstance(source, ImageSource)  # vectors have a linear head unless another is named
-    _check_classes(source, config)
+    if classes is not None:
+        check_classes(source, classes, config)
+    _check_sizes(source, config)
     bare = replace(config.network, head="none", freeze_backbone=True)
     frozen = build_network(replace(config, network=bare), source)
     assert isinstance(frozen, Embedder)
@@ -59,7 +77,9 @@ def climb(config: Config, train: Train, *, run: Run | None = None, quiet: bool =
             if not rung.left_out:
                 rung.head = rung.make(_with_tests(features), rung.name)
         if config.effort == "high":
-            rungs.append(fine_tuned_rung(config, run, train, rungs, quiet))
+            rungs.append(
+                fine_tuned_rung(config, run, partial(train, classes=classes_of(source)), rungs, quiet)
+            )
         _finish(run, source, frozen, features, rungs, _choose(rungs), time.monotonic() - began)
     return Run(run.path, data=source)  # with the configuration that was chosen
 
@@ -203,7 +223,7 @@ def reason(rungs: list[Rung], chosen: Rung) -> str:
     return f"{name} was chosen: MAP@R {best} {where}, against {frozen} for the frozen network."
 
 
-def _check_classes(source: ImageSource, config: Config) -> None:
+def _check_sizes(source: ImageSource, config: Config) -> None:
     sizes = source.dataset.part("train").class_sizes()
     if len(sizes) < LEAST_CLASSES:
         raise ValueError(

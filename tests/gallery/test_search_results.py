@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 import iaa
-from iaa.gallery.results import Hit, SearchResults
+from iaa.gallery.search_results import Hit, SearchResults
 from tiny_folders import more
 
 

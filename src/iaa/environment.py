@@ -22,7 +22,7 @@ PACKAGES = (
 )
 
 
-def surroundings(*, seed: int) -> dict[str, Any]:
+def environment(*, seed: int) -> dict[str, Any]:
     """The content of ``surroundings.json``."""
     return {
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},

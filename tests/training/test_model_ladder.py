@@ -93,7 +93,7 @@ def test_fine_tuning_is_the_next_rung_and_kept_only_if_it_is_better(start, run):
 
 
 def test_an_interrupted_ladder_continues(start, run, monkeypatch):
-    monkeypatch.setattr("iaa.training.ladder._finish", lambda *args: None)
+    monkeypatch.setattr("iaa.training.model_ladder._finish", lambda *args: None)
     stopped = iaa.train(config(start, run.path.parent), quiet=True)
     assert not stopped.finished
     monkeypatch.undo()

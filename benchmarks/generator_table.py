@@ -1,0 +1,130 @@
+"""Ways to make synthetics side by side, tuned with equal care: docs/results/generators.md.
+
+python benchmarks/generator_table.py [bench …] [--losses …] [--cub DIR-OR-TAR] [--jobs 2]
+
+Every generator gets what IAA got in tuning.py: at the baseline's learning rate first its own parameter, then
+the margin of the loss, then whether own copies are positives, chosen by MAP@R on held-out training classes.
+The test classes are scored once, by `iaa compare`, with all arms over equal seeds. Goes on where it stopped.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from markdown_tables import grid, number, p_value
+from measurement import HERE, environment, write
+from results import DUPLICATES, SEEDS, _arm, _options
+from results_pages import KEPT
+from studies import LOSSES, RUNS, fields_of, parser, prepare
+from tuning import GRIDS, margins_of, told, trials
+
+from iaa.cli import main as iaa
+from iaa.presets.paper_ablations import numbers
+
+BENCHES = ("cub-head", "emoji")
+GENERATORS: dict[str, tuple[str, tuple[float, ...]]] = {
+    "symmetry": ("", ()),
+    "expansion": ("", ()),
+    "proxy": ("augment.mix", (0.2, 0.4, 1.0, 2.0)),
+    "mixup": ("augment.mix", (0.2, 0.5, 1.0, 2.0)),
+    "residual": ("augment.strength", (0.2, 0.4, 0.8, 1.6)),
+    "spread": ("augment.strength", (0.2, 0.4, 0.6, 0.8)),
+}
+"""By name: its parameter and the values that are tried."""
+PAPER_LOSS = "triplet"
+"""What the generators of the paper's Table III are compared with."""
+
+
+def tune(bench: str, loss: str, generator: str, tuned: dict[str, Any], jobs: int) -> dict[str, Any]:
+    """The parameter, the margin and own copies of one generator, in turns."""
+    parameter, values = GENERATORS[generator]
+    margin, margins = margins_of(bench, loss)
+    tried: dict[str, list[float]] = {}
+
+    def best(arms: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        named = {f"{generator}-{name}": fields for name, fields in arms.items()}
+        scores = trials(bench, loss, named, GRIDS[bench], jobs)
+        tried.update(scores)
+        return named[max(scores, key=lambda name: mean(scores[name]))]
+
+    start = tuned["baseline_chosen"] | {"augment.generator": generator, "augment.own_copies": False}
+    chosen = best({f"{value:g}": {**start, parameter: value} for value in values} or {"plain": start})
+    wider = {f"margin-{value:g}": {**chosen, "loss_options": {margin: value}} for value in margins}
+    chosen = best({"first": chosen} | {name: arm for name, arm in wider.items() if arm != chosen})
+    chosen = best({"first": chosen, "own-copies": {**chosen, "augment.own_copies": True}})
+    return {"chosen": chosen, "trials": told(tried)}
+
+
+def compare(bench: str, loss: str, tuned: dict[str, Any], chosen: dict[str, Any], jobs: int) -> None:
+    """Baseline, duplicates, IAA and all generators on the test classes, over equal seeds."""
+    out = RUNS / f"generators-{bench}-{loss}"
+    basis = tuned["chosen"]
+    arms = [_arm("baseline", tuned["baseline_chosen"] | {"augment.copies": 0}, basis), DUPLICATES]
+    arms += [_arm(generator, fields["chosen"], basis) for generator, fields in chosen.items()]
+    words = ["compare", *_options(fields_of(bench, loss) | basis), "--seeds", str(SEEDS[bench])]
+    words += [word for arm in arms for word in ("--arm", arm)]
+    if iaa([*words, "--jobs", str(jobs), "--out", str(out)]):
+        raise SystemExit(f"{out} failed; the same command goes on where it was")
+    for file in out.glob("comparison.*"):
+        shutil.copy(file, KEPT / f"generators-{bench}-{loss}{file.suffix}")
+
+
+def page(kept: Path = KEPT) -> Iterator[str]:
+    """The table of all comparisons that are done."""
+    yield "# Generators\n"
+    yield (
+        "Ways to make synthetic embeddings ([Ways to generate synthetics](../generators.md) describes them), "
+        "tuned with equal care on held-out training classes by `benchmarks/generator_table.py`. Percent on "
+        "unseen classes, mean ± standard deviation over seeds, gain over the baseline, p of a paired "
+        "t-test.\n"
+    )
+    printed = numbers("Table III")
+    for bench in BENCHES:
+        for loss in LOSSES:
+            file = kept / f"generators-{bench}-{loss}.json"
+            if not file.exists():
+                continue
+            study = json.loads(file.read_text())
+            yield f"## {bench}, {loss}, {len(study['seeds'])} seeds\n"
+            rows = []
+            for arm in study["arms"]:
+                cells = [arm]
+                for metric in ("R@1", "MAP@R"):
+                    score = study["summary"]["test"][metric][arm]
+                    gain = score.get("against_baseline")
+                    cells += [
+                        number(score),
+                        f"{gain['difference']:+.2f}" if gain else "",
+                        p_value(gain["p_t"]) if gain else "",
+                    ]
+                paper = printed.get({"iaa": "gaussian"}.get(arm, arm), {}).get("cub", "")
+                rows.append([*cells, str(paper) if loss == PAPER_LOSS and bench == "cub-head" else ""])
+            yield from grid(["", "R@1", "gain", "p", "MAP@R", "gain", "p", "paper's R@1"], rows)
+            yield ""
+
+
+def main() -> None:
+    known = parser(__doc__, BENCHES)
+    known.add_argument("--losses", nargs="+", choices=LOSSES, default=list(LOSSES))
+    words = known.parse_args()
+    file = HERE / "generators.json"
+    result = json.loads(file.read_text()) if file.exists() else {}
+    all_tuned = json.loads((HERE / "tuning.json").read_text())
+    for bench in words.names or BENCHES:
+        prepare(bench, words.cub)
+        for loss in words.losses:
+            tuned = all_tuned[bench][loss]
+            chosen = result.setdefault(bench, {}).setdefault(loss, {})
+            for generator in GENERATORS:
+                if generator not in chosen:
+                    chosen[generator] = tune(bench, loss, generator, tuned, words.jobs)
+                    write("generators", result | environment("torch", "pytorch-metric-learning"))
+            compare(bench, loss, tuned, chosen, words.jobs)
+            (KEPT / "generators.md").write_text("\n".join(page()) + "\n")
+
+
+if __name__ == "__main__":
+    main()
