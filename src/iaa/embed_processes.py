@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import pickle
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -63,7 +64,7 @@ def embed_on_devices(
     A process that is killed costs its shard, which another one makes again.
     """
     first, *others = device_list(device, devices)
-    with _running([_Job.of(model, images, parts, other, precision, workers) for other in others]):
+    with _running(model, images, [_Job.of(parts, other, precision, workers) for other in others]):
         embed_images(
             model.to(first),
             images,
@@ -77,9 +78,8 @@ def embed_on_devices(
 
 @dataclass(frozen=True)
 class _Job:
-    """All that another process needs."""
+    """What another process is to do."""
 
-    content: bytes
     folder: Path
     config: dict[str, Any]
     total: int
@@ -89,35 +89,34 @@ class _Job:
     workers: int | None
 
     @classmethod
-    def of(
-        cls,
-        model: nn.Module,
-        images: ImageDataset,
-        parts: Shards,
-        device: torch.device,
-        precision: str,
-        workers: int | None,
-    ) -> "_Job":
-        content = pickle.dumps((model, images))
+    def of(cls, parts: Shards, device: torch.device, precision: str, workers: int | None) -> "_Job":
         described = parts.folder, parts.config, parts.total, parts.batch_size
-        return cls(content, *described, str(device), precision, workers)
+        return cls(*described, str(device), precision, workers)
 
 
 @contextmanager
-def _running(jobs: list[_Job]) -> Iterator[None]:
-    """Processes that do the jobs; on an error here they are ended."""
+def _running(model: nn.Module, images: ImageDataset, jobs: list[_Job]) -> Iterator[None]:
+    """Processes that do the jobs; on an error here they are ended.
+
+    They read the model from a file: if it went through the pipe that starts a process, one that is killed
+    before it has read everything would leave this one waiting for ever.
+    """
     context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=_work, args=(job, os.getpid())) for job in jobs]
-    for process in processes:
-        process.start()
-    try:
-        yield
+    with tempfile.TemporaryDirectory() as folder:
+        content = Path(folder) / "model.pickle"
+        if jobs:
+            content.write_bytes(pickle.dumps((model, images)))
+        processes = [context.Process(target=_work, args=(job, content, os.getpid())) for job in jobs]
         for process in processes:
-            process.join()
-    finally:
-        for process in processes:
-            process.terminate()
-            process.join()
+            process.start()
+        try:
+            yield
+            for process in processes:
+                process.join()
+        finally:
+            for process in processes:
+                process.terminate()
+                process.join()
     for number, process in enumerate(processes, 2):
         if process.exitcode:
             _log.warning(
@@ -128,13 +127,13 @@ def _running(jobs: list[_Job]) -> Iterator[None]:
             )
 
 
-def _work(job: _Job, parent: int) -> None:
+def _work(job: _Job, content: Path, parent: int) -> None:
     def stop_if_orphaned(images: int) -> None:
         if os.getppid() != parent:
             raise SystemExit(1)
 
     try:
-        model, images = pickle.loads(job.content)  # made by the process that started this one
+        model, images = pickle.loads(content.read_bytes())  # made by the process that started this one
         parts = Shards(job.folder, job.config, job.total, batch_size=job.batch_size)
         try:
             device = torch.device(job.device)
