@@ -83,7 +83,7 @@ def test_train_is_callable_whatever_was_imported(before):
     code = f"""import iaa
 {before}
 import inspect
-assert list(inspect.signature(iaa.train).parameters) == ["config", "resume", "data", "quiet", "loss"]
+assert list(inspect.signature(iaa.train).parameters)[:2] == ["config", "resume"]
 try:
     iaa.train()
 except ValueError as error:

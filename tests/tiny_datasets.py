@@ -7,10 +7,14 @@ from PIL import Image
 from scipy.io import savemat
 
 
-def image(path: Path, *, seed: int = 0, size: tuple[int, int] = (24, 16)) -> str:
+def image(path: Path, *, seed: int = 0, size: tuple[int, int] = (24, 16), like: int | None = None) -> str:
+    """Noise; images that are ``like`` the same number share most of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(path)
+    shape = (size[1], size[0], 3)
+    pixels = np.random.default_rng(seed).integers(0, 256, shape)
+    if like is not None:
+        pixels = (pixels + 7 * np.random.default_rng([like, 1]).integers(0, 256, shape)) // 8
+    Image.fromarray(pixels.astype(np.uint8)).save(path)
     return str(path)
 
 

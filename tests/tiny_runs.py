@@ -8,12 +8,12 @@ import tiny_datasets
 from iaa.config import Augment, BatchOptions, Config, Images, Network, RunOptions, Split
 
 
-def images(root: Path, *, classes: int = 10, each: int = 6) -> Path:
+def images(root: Path, *, classes: int = 10, each: int = 6, alike: bool = False) -> Path:
+    """Images of noise; those of a class resemble each other if ``alike``."""
     for label in range(classes):
         for number in range(each):
-            tiny_datasets.image(
-                root / f"c{label}" / f"{number}.png", seed=100 * label + number, size=(20, 20)
-            )
+            file, seed = root / f"c{label}" / f"{number}.png", 100 * label + number
+            tiny_datasets.image(file, seed=seed, size=(20, 20), like=label if alike else None)
     return root
 
 

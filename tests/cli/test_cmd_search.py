@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from iaa.train import train
 @pytest.fixture(scope="module")
 def home(tmp_path_factory) -> Path:
     base = tmp_path_factory.mktemp("search")
-    tiny_runs.images(base / "data", classes=10, each=5)
+    tiny_runs.images(base / "data", classes=10, each=5, alike=True)
     train(tiny_runs.tiny(base / "data", base / "runs", epochs=1), quiet=True)
     return base
 
@@ -125,7 +126,9 @@ def test_a_gallery_is_added_to_and_taken_from(home, capsys, tmp_path):
 def test_approximate_indexes_tell_their_recall(home, capsys, tmp_path):
     code, out, _ = search(capsys, home, home / "data" / "c0", "--index", "hnsw")
     assert code == 0
-    assert "hnsw finds 100.0 % of the true ten nearest" in out
+    recall = re.search(r"hnsw finds ([\d.]+) % of the true ten nearest", out)
+    assert recall
+    assert float(recall[1]) > 99  # of neighbours equally far, it may find another
     shutil.copy(home / "data" / "c0" / "0.png", tmp_path / "one.png")
     for kind in ("hnsw", "ivf"):
         words = [home / "data" / "c0" / "1.png", "--gallery", f"folder:{tmp_path}", "--index", kind]
