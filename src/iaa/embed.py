@@ -62,8 +62,9 @@ def embed_images(
         if torch.device(device).type == "cpu":
             torch.set_num_threads(parts.threads)
         while not parts.finished:
-            on_batch(max(parts.done - own - by_others, 0))
-            by_others = max(parts.done - own, by_others)
+            if (news := parts.done - own - by_others) > 0:
+                on_batch(news)
+                by_others += news
             claimed = parts.claim()
             if claimed is None:  # other processes work on all that is left; if one ends, its shard is free
                 time.sleep(WAIT_SECONDS)
