@@ -19,7 +19,7 @@ from iaa.data.dataset import draw_classes, make
 from iaa.data.image_dataset import Batch, ImageDataset, loader, transform
 from iaa.data.sampler import BalancedSampler, Numbered
 from iaa.models import Preprocessing
-from iaa.models.vector_head import VectorHead
+from iaa.models.heads import VectorHead
 from iaa.provenance import base_folder, check_names, image_ids
 from iaa.retrieval.embeddings import Embeddings
 

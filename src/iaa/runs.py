@@ -17,7 +17,7 @@ from iaa.environment import environment
 from iaa.files import Lock, read_json, read_tensors, write_json, write_text
 from iaa.method.gaussians import ClassStats
 from iaa.models import Embedder
-from iaa.models.vector_head import VectorHead
+from iaa.models.heads import VectorHead
 from iaa.provenance import weights_hash
 from iaa.retrieval.embeddings import Embeddings
 from iaa.run_records import read_log, read_metrics

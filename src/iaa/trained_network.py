@@ -10,7 +10,7 @@ from iaa import models
 from iaa.config import CONFIG_FILE, Config
 from iaa.files import read_tensors
 from iaa.models import Embedder
-from iaa.models.vector_head import VectorHead
+from iaa.models.heads import VectorHead
 
 
 def trained_network(config: Config, file: Path) -> Embedder | VectorHead:

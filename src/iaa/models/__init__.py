@@ -8,10 +8,10 @@ from torch import nn
 from iaa.errors import unknown
 from iaa.models import networks, timm_models
 from iaa.models import weights as files
-from iaa.models.backbone import Backbone
 from iaa.models.embedder import Embedder as Embedder
 from iaa.models.embedder import Preprocessing as Preprocessing
 from iaa.models.heads import HeadKind
+from iaa.models.networks import Backbone
 
 BACKBONES: dict[str, Callable[[], Backbone]] = {
     "googlenet": networks.googlenet,

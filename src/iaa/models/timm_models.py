@@ -7,10 +7,9 @@ from typing import Any
 import torch
 
 from iaa.errors import need
-from iaa.models.backbone import Backbone
-from iaa.models.download import fetching, hub
 from iaa.models.embedder import Preprocessing
-from iaa.models.weights import State, read
+from iaa.models.networks import Backbone
+from iaa.models.weights import State, fetching, hub, read
 from iaa.torchvision_compat import torchvision
 
 
