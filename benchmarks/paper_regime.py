@@ -23,8 +23,8 @@ import iaa
 from iaa.cli.multirun import changed
 from iaa.config import Config
 from iaa.embed import embed_batches
+from iaa.run_records import trained_network
 from iaa.runs import KEPT_WEIGHTS, Run
-from iaa.trained_network import trained_network
 
 RUNS = Path("runs") / "paper-regime"
 EVERY = 5

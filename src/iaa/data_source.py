@@ -14,8 +14,7 @@ from iaa import models
 from iaa.config import Config
 from iaa.data import Dataset, load
 from iaa.data.benchmarks import VEHICLEID_SIZES
-from iaa.data.class_split import ClassSplit
-from iaa.data.dataset import draw_classes, make
+from iaa.data.dataset import ClassSplit, draw_classes, make
 from iaa.data.image_dataset import Batch, ImageDataset, loader, transform
 from iaa.data.sampler import BalancedSampler, Numbered
 from iaa.models import Preprocessing

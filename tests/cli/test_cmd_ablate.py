@@ -12,7 +12,7 @@ import iaa
 import tiny_runs
 from iaa.cli import main
 from iaa.presets.ablations import STUDIES
-from iaa.presets.paper_ablations import numbers
+from iaa.presets.paper_tables import numbers
 
 
 @pytest.fixture

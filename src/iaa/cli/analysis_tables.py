@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from iaa.cli.output import Output, ResultTable
-from iaa.presets.paper_correlations import paper_correlations
+from iaa.presets.paper_tables import paper_correlations
 
 if TYPE_CHECKING:
     from iaa.analysis.atlas import Atlas

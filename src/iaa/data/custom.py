@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from iaa.data.class_split import ClassSplit
-from iaa.data.dataset import Dataset, Strings, draw_classes, make
+from iaa.data.dataset import ClassSplit, Dataset, Strings, draw_classes, make
 from iaa.data.file_listing import folders, images_under, report_ignored
 from iaa.table_files import read_csv, read_parquet
 

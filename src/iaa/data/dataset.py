@@ -1,4 +1,4 @@
-"""One small description for every dataset: a table of path, label, split and role, and the protocol's K."""
+"""``Dataset``, a table of path, label, split and role; ``ClassSplit``, which classes are in which part."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ Strings = npt.NDArray[Any]
 Ids = npt.NDArray[np.int64]
 
 SPLITS = ("train", "val", "test")
-ROLES = ("both", "query", "gallery")
+_COLUMNS = ("paths", "labels", "split", "role", "boxes", "sequence", "rows")
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,11 +43,9 @@ class Dataset:
 
     def take(self, rows: npt.ArrayLike) -> "Dataset":
         """Some rows (positions or a mask); class ids stay what they were."""
-        at = np.asarray(rows)
-        columns = ("paths", "labels", "split", "role", "boxes", "sequence", "rows")
-        return replace(
-            self, **{key: column[at] for key in columns if (column := getattr(self, key)) is not None}
-        )
+        columns = {key: getattr(self, key) for key in _COLUMNS}
+        kept = np.asarray(rows)
+        return replace(self, **{key: column[kept] for key, column in columns.items() if column is not None})
 
     def part(self, split: str) -> "Dataset":
         """The images of one split (``train``, ``val`` or ``test``); it may be empty."""
@@ -58,6 +56,10 @@ class Dataset:
     def class_sizes(self) -> Ids:
         """Images per class, over the classes that occur here, ordered by class id."""
         return np.unique(self.labels, return_counts=True)[1].astype(np.int64)
+
+    def used_names(self) -> list[str]:
+        """Names of the classes that occur here, ordered by class id."""
+        return [self.class_names[label] for label in np.unique(self.labels)]
 
     def per_class(self, number: int, *, seed: int = 0) -> "Dataset":
         """At most ``number`` training images per class (Table XI), drawn by ``seed``; the rest stays."""
@@ -88,18 +90,10 @@ class Dataset:
     def with_split(self, split: Strings) -> "Dataset":
         """The same images divided anew; ids are counted anew."""
         names = np.asarray(self.class_names, dtype=object)[self.labels]
-        return make(
-            self.name,
-            self.paths,
-            names,
-            split,
-            role=self.role,
-            ks=self.ks,
-            boxes=self.boxes,
-            sequence=self.sequence,
-            rows=self.rows,
-            order=self.class_names,
-        )
+        same: dict[str, Any] = {
+            key: getattr(self, key) for key in ("role", "ks", "boxes", "sequence", "rows")
+        }
+        return make(self.name, self.paths, names, split, order=self.class_names, **same)
 
 
 def make(
@@ -171,3 +165,45 @@ def _rank_in_group(groups: Ids) -> Ids:
     """0, 1, 2 … within every run of equal neighbours."""
     starts = np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]]) if len(groups) else np.array([], int)
     return np.arange(len(groups)) - np.repeat(starts, np.diff(np.r_[starts, len(groups)]))
+
+
+@dataclass(frozen=True)
+class ClassSplit:
+    """Names of the classes of every part, kept with a run (``classes.json``) so that growing data moves none.
+
+    Data that brings its own split may have a class in two parts.
+    """
+
+    train: tuple[str, ...] = ()
+    val: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, *datasets: Dataset) -> "ClassSplit":
+        """The classes of datasets as they are split now."""
+        parts = ({name for data in datasets for name in data.part(split).used_names()} for split in SPLITS)
+        return cls(*(tuple(sorted(names)) for names in parts))
+
+    def knows(self, dataset: Dataset) -> bool:
+        """Whether a dataset has any of these classes; if not, it has nothing to do with the run."""
+        return not {*self.train, *self.val, *self.test}.isdisjoint(dataset.class_names)
+
+    def apply(self, dataset: Dataset) -> Dataset:
+        """The dataset with every known class in the part it was in; new classes are test classes.
+
+        An image keeps the part that the data names for it if its class was in that part before.
+        """
+        known = [set(getattr(self, part)) for part in SPLITS]
+        allowed = np.array([[name in names for names in known] for name in dataset.class_names])
+        allowed[~allowed.any(1), SPLITS.index("test")] = True
+        named = np.select([dataset.split == part for part in SPLITS], range(len(SPLITS)))
+        first = np.array(SPLITS)[allowed.argmax(1)]
+        return dataset.with_split(
+            np.where(allowed[dataset.labels, named], dataset.split, first[dataset.labels])
+        )
+
+    def missing(self, *datasets: Dataset) -> dict[str, list[str]]:
+        """The classes of every part that have no images any more."""
+        present = {name for dataset in datasets for name in dataset.used_names()}
+        gone = {part: sorted({*getattr(self, part)} - present) for part in SPLITS}
+        return {part: names for part, names in gone.items() if names}
