@@ -6,11 +6,10 @@ import torch
 from scipy.stats import spearmanr
 
 from iaa.analysis import correlation as module
+from iaa.analysis.correction_advice import held_out
 from iaa.analysis.correlation import correlation
-from iaa.analysis.holdout import held_out
-from iaa.analysis.permutation import permutations
 from iaa.analysis.serialize import plain
-from iaa.analysis.spearman import spearman
+from iaa.analysis.spearman import permutations, spearman
 from iaa.method.gaussians import ClassStats, cov_distance, estimate, mean_distance
 
 

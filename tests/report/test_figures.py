@@ -9,12 +9,11 @@ from iaa.analysis.correlation import correlation
 from iaa.analysis.cost import Cost, StepCost
 from iaa.analysis.covariance_spread import variety, weights
 from iaa.analysis.experiments import ArmRow, Experiment, Score
-from iaa.analysis.mining import Mining
 from iaa.analysis.pair_similarity import similarity
-from iaa.analysis.projection import Projection
+from iaa.analysis.synthetics import Projection
+from iaa.analysis.training_log import Mining, log_columns
 from iaa.method.gaussians import estimate
 from iaa.report import figures
-from iaa.report.run_files import log_columns
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,8 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
-from iaa.analysis.correction_advice import Verdict, judge
-from iaa.analysis.holdout import HeldOut, held_out
-from iaa.analysis.permutation import Permutations, permutations
-from iaa.analysis.spearman import coefficients, distances
+from iaa.analysis.correction_advice import HeldOut, Verdict, held_out, judge
+from iaa.analysis.spearman import Permutations, coefficients, distances, permutations
 from iaa.method.checks import check_whole
 from iaa.method.gaussians import ClassStats, estimate
 

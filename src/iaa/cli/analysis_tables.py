@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from iaa.analysis.correlation import Correlation
     from iaa.analysis.cost import Cost
     from iaa.analysis.covariance_spread import Variety, Weights
-    from iaa.analysis.mining import Mining
     from iaa.analysis.pair_similarity import Similarity
+    from iaa.analysis.training_log import Mining
 
 PRINTED = 20
 """Rows of a long table that are printed."""

@@ -8,18 +8,9 @@ from typing import Annotated
 
 import tyro
 
-from iaa.analysis.experiments import (
-    Experiment,
-    Study,
-    arm_table,
-    comma_separated,
-    markdown,
-    mean_scores,
-    tabulate,
-)
-from iaa.analysis.paired_tests import caution
+from iaa.analysis.experiments import Experiment, Study, caution, mean_scores, tabulate
 from iaa.analysis.regression import regression_note, untrained_rows
-from iaa.analysis.serialize import plain
+from iaa.analysis.serialize import arm_table, comma_separated, markdown, plain
 from iaa.cli.config_options import parse
 from iaa.cli.multirun import changed, experiment_name, read_outcomes, train_arms
 from iaa.cli.output import print_tables

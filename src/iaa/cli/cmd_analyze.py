@@ -148,7 +148,7 @@ def mining(runs: Runs, out: Path | None = None, figure: FigureFile = None, json:
         figure: Draw the curves to this file (.svg, .png).
         json: Print JSON instead of a table.
     """
-    from iaa.analysis.mining import mining as analyze
+    from iaa.analysis.training_log import mining as analyze
 
     results = [analyze(run) for run in _at_least_one(runs)]
     return finish("mining", results, tables.mining(results), out=out, figure=figure, json=json)

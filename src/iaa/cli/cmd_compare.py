@@ -11,18 +11,9 @@ from typing import Annotated, Any
 
 import tyro
 
-from iaa.analysis.experiments import (
-    Arm,
-    Experiment,
-    Study,
-    markdown,
-    mean_scores,
-    metric_table,
-    summary,
-    tabulate,
-)
-from iaa.analysis.paired_tests import caution
+from iaa.analysis.experiments import Arm, Experiment, Study, caution, mean_scores, tabulate
 from iaa.analysis.regression import regression_note, untrained_rows
+from iaa.analysis.serialize import markdown, metric_table, summary
 from iaa.cli.config_options import parse
 from iaa.cli.multirun import RunOutcomes, changed, experiment_name, read_outcomes, train_arms
 from iaa.cli.output import print_tables

@@ -168,7 +168,8 @@ STUDIES: dict[str, Study] = {
         ),
         _few(
             *("few-estimates", "Covariances from N samples of every class, trained on all"),
-            *("samples estimated from, N", "augment.samples", (TRIPLET, EVERYONE)),
+            *("samples estimated from, N", "augment.samples"),
+            (TRIPLET, EVERYONE),
             baseline_each=False,
         ),
         _generation(),

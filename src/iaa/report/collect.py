@@ -11,19 +11,18 @@ import torch
 
 from iaa.analysis.atlas import atlas
 from iaa.analysis.correlation import correlation
+from iaa.analysis.cost import read_cost
 from iaa.analysis.covariance_spread import variety, weights
 from iaa.analysis.decoder import load as load_decoded
 from iaa.analysis.example_queries import class_scores, retrieve, typical, worst
-from iaa.analysis.mining import mining
 from iaa.analysis.pair_similarity import similarity
-from iaa.analysis.projection import choose, project
-from iaa.analysis.synthetics import compact, synthetic_neighbors
+from iaa.analysis.synthetics import choose, project, synthetic_neighbors
+from iaa.analysis.training_log import mining
 from iaa.config import Augment
 from iaa.method.augment import IAA
 from iaa.progress import progress
 from iaa.report.analysis_input import AnalysisInput, Split, read_input
-from iaa.report.findings import Findings, Scores
-from iaa.report.run_files import RunSummary, read_cost, read_run
+from iaa.report.findings import Findings, RunSummary, Scores, read_run
 from iaa.report.thumbnails import Thumbnails
 from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.evaluation import Evaluation, compare, evaluate
@@ -75,9 +74,9 @@ def collect(paths: Sequence[str | os.PathLike[str]], options: CollectOptions) ->
 
 
 def augmentation(options: Augment, data: Embeddings) -> IAA:
-    """The method with a run's options, fitted to the classes of ``data`` as ``compact`` numbers them."""
-    kept, numbers = compact(data.labels)
-    return IAA(len(kept), data.z.shape[1], **options.keywords()).fit(data.z.float(), numbers)
+    """The method with a run's options, fitted to the classes of ``data`` in the order of their labels."""
+    labels, numbers = data.labels.unique(return_inverse=True)
+    return IAA(len(labels), data.z.shape[1], **options.keywords()).fit(data.z.float(), numbers)
 
 
 def image_folders(run: RunSummary, data: Embeddings, more: Sequence[Path]) -> list[Path]:

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from iaa.analysis.cost import Cost
 from iaa.analysis.experiments import Experiment
-from iaa.analysis.mining import Mining
-from iaa.analysis.projection import Projection
+from iaa.analysis.synthetics import Projection
+from iaa.analysis.training_log import LogColumns, Mining
 from iaa.report.figure_style import CLASSES, MUTED, SERIES, Figure, cycle, label_text, legend, panels
-from iaa.report.run_files import LogColumns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,8 +2,7 @@ import pytest
 import torch
 
 import iaa
-from iaa.analysis.projection import choose, project
-from iaa.analysis.synthetics import compact, draw, synthetic_neighbors
+from iaa.analysis.synthetics import choose, draw, project, synthetic_neighbors
 
 pytest.importorskip("sklearn")
 
@@ -11,7 +10,7 @@ pytest.importorskip("sklearn")
 def clouds(classes=8, each=6, dim=5):
     labels = 10 + 3 * torch.arange(classes).repeat_interleave(each)  # labels need not count from 0
     z = 4 * torch.randn(classes, dim).repeat_interleave(each, 0) + 0.3 * torch.randn(len(labels), dim)
-    kept, numbers = compact(labels)
+    kept, numbers = labels.unique(return_inverse=True)
     augment = iaa.IAA(len(kept), dim, neighbors=3, copies=2)
     augment.fit(z, numbers)
     return z, labels, augment
@@ -43,7 +42,7 @@ def test_originals_and_synthetics_share_a_map():
 
 def test_draws_have_the_number_asked_for_and_leave_the_module_as_it_was():
     z, labels, augment = clouds()
-    _, numbers = compact(labels)
+    _, numbers = labels.unique(return_inverse=True)
     drawn = draw(z, numbers, augment, copies=4, seed=1)
     assert drawn.shape == (48, 4, 5)
     assert augment.copies == 2
@@ -64,6 +63,4 @@ def test_nearest_real_samples_as_by_hand():
             order = [other for other in order if other != row][:4]
             assert found.nearest[place, copy].tolist() == order
             assert found.right[place, copy].tolist() == [bool(labels[o] == labels[row]) for o in order]
-            assert abs(float(found.own_similarity[place, copy]) - float(mine @ unit[row])) < 1e-5
-        assert row not in found.own_nearest[place]
     assert found.agreement() == (1.0, 1.0)
