@@ -20,7 +20,7 @@ from results_pages import KEPT
 from studies import PHOTOS, photos
 
 import iaa
-from iaa.cli.multirun import changed
+from iaa.cli.config_options import changed
 from iaa.config import Config
 from iaa.embed import embed_batches
 from iaa.run_records import trained_network

@@ -169,7 +169,7 @@ def test_it_works_on_images(tmp_path):
 
 
 def test_every_arm_of_every_study_is_a_configuration():
-    from iaa.cli.multirun import changed
+    from iaa.cli.config_options import changed
     from iaa.config import Config
 
     for study in STUDIES.values():

@@ -129,13 +129,16 @@ def test_runs_of_another_comparison_are_refused_before_any_work(words, tmp_path,
     [
         (["car-ms"], "did you mean 'cars-ms'"),
         (["emoji", "--arm", "x: augment.copis=2"], "did you mean --augment.copies?"),
-        (["emoji", "--arm", "x: augment.copies=two"], "a value like 3, got 'augment.copies=two'"),
+        (
+            ["emoji", "--arm", "x: augment.copies=two"],
+            "copies in augment in an arm must be a whole number, got 'two'",
+        ),
         (["emoji", "--arm", "x: epochs.copies=2"], "unknown option --epochs.copies"),
         (["emoji", "--arm", "x: augment.refresh=steam"], "did you mean 'stream'"),
         (["emoji", "--arm", "x: augment.copies"], "'name: field=value, ...', got 'augment.copies'"),
         (["emoji", "--arm", "augment.copies=2"], "an arm is written 'name: field=value, ...'"),
         (["emoji", "--arm", "iaa: augment.copies=2"], "with a name of its own"),
-        (["emoji", "--augment.copies", "0"], "both arms would be the baseline"),
+        (["emoji", "--augment.copies", "0"], "every arm would be a baseline"),
         (["emoji", "--seeds", "0"], "seeds must be at least 1, got 0"),
     ],
 )

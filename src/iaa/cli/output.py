@@ -27,6 +27,28 @@ FigureFile = Annotated[
     ),
 ]
 """Rejected before the work starts if no figure can be written under this name."""
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """Where results go."""
+
+    out: Path | None = None
+    """Directory for the results in full, as .md, .csv and .json."""
+    json: bool = False
+    """Print JSON instead of tables."""
+
+
+@dataclass(frozen=True)
+class OutputOptions(TableOptions):
+    """Where results go."""
+
+    figure: FigureFile = None
+    """Also draw them to this file (.svg, .png, .pdf)."""
+
+
+TO_TERMINAL = OutputOptions()
+OutputGroup = Annotated[OutputOptions, tyro.conf.arg(name="")]
 LONG = 48
 """Characters of a path that are printed."""
 
@@ -67,33 +89,26 @@ class Output:
     notes: Sequence[str] = ()
 
 
-def finish(
-    name: str,
-    result: Any,
-    output: Output,
-    *,
-    out: Path | None,
-    figure: Path | None = None,
-    json: bool = False,
-) -> int:
+def finish(name: str, result: Any, output: Output, options: TableOptions) -> int:
     """Print a result, and write the files that were asked for."""
-    if json:
-        print(jsonlib.dumps(plain(result), indent=1))
+    content = jsonlib.dumps(plain(result), indent=1)
+    if options.json:
+        print(content)
     else:
         _print(output)
-    if out is not None:
-        files = {f"{name}.json": jsonlib.dumps(plain(result), indent=1) + "\n"}
-        files |= {f"{name}.md": _markdown(output)}
+    written = []
+    if options.out is not None:
+        files = {f"{name}.json": content + "\n", f"{name}.md": _markdown(output)}
         files |= {f"{table.name}.csv": csv_text(table.head, table.rows) for table in output.tables}
         for file, text in files.items():
-            write_text(out / file, text)
-        if not json:
-            print(f"Written to {out}: {', '.join(files)}")
-    if figure is not None:
+            write_text(options.out / file, text)
+        written = [f"Written to {options.out}: {', '.join(files)}"]
+    if isinstance(options, OutputOptions) and options.figure is not None:
         figures = importlib.import_module("iaa.report.figures")
-        getattr(figures, name)(result, figure)
-        if not json:
-            print(f"Figure: {figure}")
+        getattr(figures, name)(result, options.figure)
+        written += [f"Figure: {options.figure}"]
+    if not options.json:
+        print(*written, sep="\n", end="\n" * bool(written))
     return 0
 
 
