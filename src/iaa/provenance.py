@@ -25,14 +25,14 @@ NOT_UTF8 = "its name is not UTF-8: rename it"
 def base_folder(spec: str, root: Path | None, datasets: Iterable[Dataset]) -> Path:
     """The folder ids are relative to: the dataset's own if it contains all images, else their common one."""
     kind, _, location = spec.partition(":")
-    given = root
+    own = root
     if kind == "folder":
-        given = Path(location)
+        own = Path(location)
     elif kind == "table" and root is None:
-        given = Path(location).parent
+        own = Path(location).parent
     folders = {os.path.dirname(os.path.abspath(path)) for dataset in datasets for path in dataset.paths}
     common = Path(os.path.commonpath(list(folders)))
-    base = common if given is None else Path(os.path.abspath(given.expanduser()))
+    base = common if own is None else Path(os.path.abspath(own.expanduser()))
     return base if common.is_relative_to(base) else common
 
 

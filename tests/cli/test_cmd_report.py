@@ -107,7 +107,7 @@ def test_figures_go_to_files(vectors, tmp_path, capsys):
     page, *written = [Path(line) for line in capsys.readouterr().out.split()]
     assert page == tmp_path / "page.html"
     assert all(path.parent == tmp_path / "figures" and path.stat().st_size > 500 for path in written)
-    drawn = {"tsne", "correlation", "similarity", "variety", "weights"}
+    drawn = {"tsne-originals", "tsne-synthetics", "correlation", "similarity", "variety", "weights"}
     assert {f"{name}{ending}" for name in drawn for ending in (".svg", ".png")} <= {p.name for p in written}
     strips = {"queries-drawn-at-random.png", "the-worst-queries.png", "nearest-real-images.png"}
     assert strips <= {path.name for path in written}

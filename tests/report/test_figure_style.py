@@ -5,14 +5,14 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from iaa.report.figure_style import INK, SERIES, Figure, label_text, legend, panels
+from iaa.report.figure_style import INK, SERIES, Figure, label_text, panels
 
 
 def drawn(name="line", label="a", colour=SERIES[0]):
     with panels() as (figure, (axes,)):
         axes.plot([0, 1], [1, 0], color=colour, label=label_text(label))
         axes.set_title("title", color=INK)
-        legend(axes)
+        axes.legend()
     return Figure(name, figure, "Title", "what it shows")
 
 
@@ -57,7 +57,6 @@ def test_files_are_on_white_and_the_same_every_time(tmp_path):
     assert first == second
     assert SERIES[0].encode() in first  # a file needs no style sheet
     assert drawn().save(tmp_path / "line.png").stat().st_size > 1000
-    assert drawn().saved(None).name == "line"
 
 
 def test_other_endings_are_refused(tmp_path):

@@ -121,7 +121,7 @@ def _write(home: Path, ablation: Experiment, page: str) -> list[str]:
     written = ["ablation.md", "ablation.csv", "ablation.json"]
     try:
         figures = importlib.import_module("iaa.report.figures")
-        figures.ablation(ablation, home / "ablation.svg")
+        figures.ablation(ablation).save(home / "ablation.svg")
     except ImportError as missing:  # the numbers do not depend on it
         return [*written, f"no figure: {missing}"]
     return [*written, "ablation.svg"]

@@ -40,19 +40,19 @@ def correlation(
     """
     from iaa.analysis.correlation import correlation as analyze
 
-    given = _read(source, split)
+    analysed = _read(source, split)
     with progress("correlation") as tick:
         result = analyze(
-            given.data.z.float(),
-            given.data.labels,
-            names=given.data.class_names,
+            analysed.data.z.float(),
+            analysed.data.labels,
+            names=analysed.data.class_names,
             min_samples=min_samples,
             draws=draws,
             seed=seed,
             tick=tick,
-            **given.correction,
+            **analysed.correction,
         )
-    return finish("correlation", result, tables.correlation(result, given.title, given.dataset), output)
+    return finish("correlation", result, tables.correlation(result, analysed.title, analysed.dataset), output)
 
 
 def variety(
@@ -70,12 +70,12 @@ def variety(
     from iaa.analysis.covariance_spread import variety as analyze
     from iaa.method.gaussians import estimate
 
-    given = _read(source, split)
-    known, inverse = given.data.labels.unique(return_inverse=True)
-    stats = estimate(given.data.z.float(), inverse, num_classes=len(known))
+    analysed = _read(source, split)
+    known, inverse = analysed.data.labels.unique(return_inverse=True)
+    stats = estimate(analysed.data.z.float(), inverse, num_classes=len(known))
     result = analyze(stats, labels=known.tolist())
-    names = given.data.class_names or {}
-    return finish("variety", result, tables.variety(result, given.title, names), output)
+    names = analysed.data.class_names or {}
+    return finish("variety", result, tables.variety(result, analysed.title, names), output)
 
 
 def weights(
@@ -116,9 +116,11 @@ def similarity(
 
     results = []
     for path in _at_least_one(sources):
-        given = _read(path, split, otherwise="test")
-        with progress(f"pairs of {given.name}") as tick:
-            results.append(analyze(given.data.z, given.data.labels, name=given.name, bins=bins, tick=tick))
+        analysed = _read(path, split, otherwise="test")
+        with progress(f"pairs of {analysed.name}") as tick:
+            results.append(
+                analyze(analysed.data.z, analysed.data.labels, name=analysed.name, bins=bins, tick=tick)
+            )
     return finish("similarity", results, tables.similarity(results), output)
 
 
@@ -181,20 +183,20 @@ def atlas(
     """
     from iaa.analysis.atlas import atlas as analyze
 
-    given = _read(source, split)
+    analysed = _read(source, split)
     with progress("atlas") as tick:
         result = analyze(
-            given.data.z.float(),
-            given.data.labels,
-            ids=given.data.ids,
-            names=given.data.class_names,
+            analysed.data.z.float(),
+            analysed.data.labels,
+            ids=analysed.data.ids,
+            names=analysed.data.class_names,
             lenders_shown=lenders,
             extremes_shown=extremes,
             suspects_shown=suspects,
             tick=tick,
-            **given.correction,
+            **analysed.correction,
         )
-    return finish("atlas", result, tables.atlas(result, given.title, rows), output)
+    return finish("atlas", result, tables.atlas(result, analysed.title, rows), output)
 
 
 def _read(path: Path, split: Split, otherwise: Literal["train", "test"] = "train") -> AnalysisInput:

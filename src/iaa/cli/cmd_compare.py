@@ -95,9 +95,9 @@ def run(arguments: list[str]) -> int:
     return 0
 
 
-def _arms(given: tuple[str, ...]) -> dict[str, list[str]]:
+def _arms(texts: tuple[str, ...]) -> dict[str, list[str]]:
     """Every arm and its changes, the baseline first."""
-    named = [_read_arm(text) for text in given]
+    named = [_read_arm(text) for text in texts]
     for arm, times in Counter(name for name, _ in named).items():
         if times > 1:
             raise ValueError(f"--arm {arm} is given {times} times: name every arm once")

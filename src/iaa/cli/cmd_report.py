@@ -34,7 +34,7 @@ def command(
         seed: Seed of queries, classes and synthetics.
     """
     check_paths(*runs)
-    from iaa.report.write import write_report
+    from iaa.report.page import write_report
 
     written = write_report(
         runs, out, figures=figures, images=images, split=split, queries=queries, answers=answers, seed=seed

@@ -105,7 +105,7 @@ def finish(name: str, result: Any, output: Output, options: TableOptions) -> int
         written = [f"Written to {options.out}: {', '.join(files)}"]
     if isinstance(options, OutputOptions) and options.figure is not None:
         figures = importlib.import_module("iaa.report.figures")
-        getattr(figures, name)(result, options.figure)
+        getattr(figures, name)(result).save(options.figure)
         written += [f"Figure: {options.figure}"]
     if not options.json:
         print(*written, sep="\n", end="\n" * bool(written))

@@ -148,9 +148,9 @@ def _roles(file: Path, columns: Columns, split: list[str]) -> list[str]:
     roles = ["both"] * len(split)
     if "is_query" not in columns and "is_gallery" not in columns:
         return roles
-    asks = _flags(columns.get("is_query"), len(split))
-    answers = _flags(columns.get("is_gallery"), len(split))
-    for row, (part, query, gallery) in enumerate(zip(split, asks, answers, strict=True)):
+    queries = _flags(columns.get("is_query"), len(split))
+    galleries = _flags(columns.get("is_gallery"), len(split))
+    for row, (part, query, gallery) in enumerate(zip(split, queries, galleries, strict=True)):
         if part == "train":
             continue
         if not (query or gallery):

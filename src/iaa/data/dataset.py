@@ -44,8 +44,8 @@ class Dataset:
     def take(self, rows: npt.ArrayLike) -> "Dataset":
         """Some rows (positions or a mask); class ids stay what they were."""
         columns = {key: getattr(self, key) for key in _COLUMNS}
-        kept = np.asarray(rows)
-        return replace(self, **{key: column[kept] for key, column in columns.items() if column is not None})
+        chosen = np.asarray(rows)
+        return replace(self, **{key: column[chosen] for key, column in columns.items() if column is not None})
 
     def part(self, split: str) -> "Dataset":
         """The images of one split (``train``, ``val`` or ``test``); it may be empty."""
@@ -68,8 +68,8 @@ class Dataset:
         shuffled = np.random.default_rng(seed).permutation(len(self))
         order = shuffled[np.argsort(self.labels[shuffled], kind="stable")]
         order = order[self.split[order] == "train"]
-        kept = _rank_in_group(self.labels[order]) < number
-        return self.take(np.sort(np.concatenate([order[kept], np.flatnonzero(self.split != "train")])))
+        chosen = _rank_in_group(self.labels[order]) < number
+        return self.take(np.sort(np.concatenate([order[chosen], np.flatnonzero(self.split != "train")])))
 
     def hold_out(self, share: float, *, seed: int = 0) -> "Dataset":
         """Move a share of the training classes, drawn by ``seed``, to ``val``; ids are counted anew."""

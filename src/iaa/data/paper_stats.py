@@ -9,7 +9,7 @@ from iaa.data.dataset import Dataset
 
 @dataclass(frozen=True)
 class Facts:
-    """Counts of one part of a dataset; None where nothing is said."""
+    """Counts of one part of a dataset; None where nothing is known."""
 
     samples: int | None = None
     classes: int | None = None
@@ -88,22 +88,22 @@ def differences(name: str, measured: dict[str, Facts]) -> list[str]:
 def contradictions(name: str) -> list[str]:
     """Sums and averages within the paper's own numbers that do not come out."""
     published = PAPER.get(name, {})
-    said = []
+    contradicting = []
     for whole, parts in (("all", ("train", "test")), ("test", ("query", "gallery"))):
         numbers = [published[part].samples for part in parts if part in published]
         total = published[whole].samples if whole in published else None
         if len(numbers) == 2 and None not in (*numbers, total) and sum(numbers) != total:  # type: ignore[arg-type]
             terms = " + ".join(f"{number:,} ({part})" for number, part in zip(numbers, parts, strict=True))
             total_of_parts = sum(number for number in numbers if number is not None)
-            said.append(f"{terms} = {total_of_parts:,} samples, but it says {total:,} ({whole})")
+            contradicting.append(f"{terms} = {total_of_parts:,} samples, but it says {total:,} ({whole})")
     for part, paper in published.items():
         if paper.samples and paper.classes and paper.avg:
             mean = round(paper.samples / paper.classes, 1)
             if mean != paper.avg:
-                said.append(
+                contradicting.append(
                     f"{part}: {paper.samples:,} / {paper.classes:,} = {mean}, but it says {paper.avg}"
                 )
-    return said
+    return contradicting
 
 
 def histogram(dataset: Dataset, *, bins: int = 12) -> list[tuple[int, int, int]]:

@@ -50,9 +50,9 @@ def make_head(kind: HeadKind, features: int, dim: int | None) -> nn.Module:
     if kind == "none" or (dim is None and kind == "linear"):
         return nn.Identity()
     if kind == "whitening":
-        kept = features if dim is None else min(dim, features)
-        whitening = Whitening(dim=None if kept == features else kept)
-        whitening.center, whitening.weight = torch.zeros(features), torch.zeros(kept, features)
+        width = features if dim is None else min(dim, features)
+        whitening = Whitening(dim=None if width == features else width)
+        whitening.center, whitening.weight = torch.zeros(features), torch.zeros(width, features)
         return whitening
     if kind not in ("linear", "power"):
         raise unknown("head", kind, ("linear", "power", "whitening", "none"))

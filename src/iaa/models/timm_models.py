@@ -86,10 +86,10 @@ def any_model(name: str, *, pool: str = "avg", size: int | None = None) -> Backb
     unused = tuple(f"{part}." for part in ([classifiers] if isinstance(classifiers, str) else classifiers))
     features = getattr(network, "head_hidden_size", network.num_features)
     preprocessing = _timm_preprocessing(network)
-    made = _width(timm, name, options, preprocessing["size"])
-    if made not in (None, features):
+    width = _width(timm, name, options, preprocessing["size"])
+    if width not in (None, features):
         raise ValueError(
-            f"timm/{name} makes {made} features without its classifier, not {features}: take another"
+            f"timm/{name} makes {width} features without its classifier, not {features}: take another"
         )
     return Backbone(network, features, preprocessing, fetch, unused)
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import torch
 from torch import Tensor, nn
 
-from iaa.errors import unknown
+from iaa.errors import first_line, unknown
 from iaa.files import read_tensors
 
 State = dict[str, Tensor]
@@ -54,7 +54,7 @@ def read(path: Path | str) -> State:
         if isinstance(error, OSError | MemoryError):
             raise
         raise ValueError(
-            f"{path} holds no plain tensors that can be read safely: {_first_line(error)}"
+            f"{path} holds no plain tensors that can be read safely: {first_line(error)}"
         ) from error
     return _plain(content, path)
 
@@ -151,7 +151,3 @@ def _kind(tensor: Tensor) -> str:
 
 def _some(keys: tuple[str, ...]) -> str:
     return ", ".join(keys[:3]) + (", …" if len(keys) > 3 else "") or "no tensors"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -19,6 +19,7 @@ from iaa.analysis.pair_similarity import similarity
 from iaa.analysis.synthetics import choose, project, synthetic_neighbors
 from iaa.analysis.training_log import mining
 from iaa.config import Augment
+from iaa.errors import one_line
 from iaa.method.augment import IAA
 from iaa.progress import progress
 from iaa.report.analysis_input import AnalysisInput, Split, read_input
@@ -165,11 +166,11 @@ def _add_training(findings: Findings, options: CollectOptions) -> None:
 def _add_classes(findings: Findings, options: CollectOptions) -> None:
     """Everything that is based on class statistics."""
     config = findings.run.config.augment if findings.run.config else Augment()
-    given = _described_classes(findings, options)
-    data, seed = given.data, options.seed
-    findings.classes, findings.split = data, given.split
+    analysed = _described_classes(findings, options)
+    data, seed = analysed.data, options.seed
+    findings.classes, findings.split = data, analysed.split
     z, labels = data.z.float(), data.labels
-    correction: dict[str, Any] = {"names": data.class_names, **given.correction}
+    correction: dict[str, Any] = {"names": data.class_names, **analysed.correction}
 
     def attempt(what: str, work: Callable[..., Result], *args: Any, **keywords: Any) -> Result | None:
         return _attempt(findings, options, what, work, *args, **keywords)
@@ -206,7 +207,7 @@ def _described_classes(findings: Findings, options: CollectOptions) -> AnalysisI
     except (ValueError, OSError, ImportError) as error:
         if options.split != "auto":
             raise
-        findings.missing["Training classes"] = f"{_message(error)}; the test classes are described instead"
+        findings.missing["Training classes"] = f"{one_line(error)}; the test classes are described instead"
         return AnalysisInput(findings.name, findings.data, "test", {})
 
 
@@ -228,9 +229,5 @@ def _attempt(
         with options.progress(f"{findings.name}: {what}") as tick:
             return work(*args, **(keywords | {"tick": tick} if "tick" in keywords else keywords))
     except (ValueError, ImportError) as error:
-        findings.missing[what] = _message(error)
+        findings.missing[what] = one_line(error)
         return None
-
-
-def _message(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

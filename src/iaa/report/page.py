@@ -1,19 +1,30 @@
-"""One self-contained HTML page from findings: no requests to the network, everything escaped."""
+"""The report: one self-contained HTML page about some runs, without network requests, everything escaped."""
 
 import base64
 import hashlib
+import os
 import re
+import sys
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import resources
 from itertools import count
+from pathlib import Path
 from typing import Any
 
+from iaa import __version__
 from iaa.analysis.regression import best_untrained, lowered, regression_note, untrained_rows
 from iaa.errors import need
+from iaa.files import write_text
 from iaa.report import sections
-from iaa.report.blocks import Headline, Page
+from iaa.report.analysis_input import Split
+from iaa.report.blocks import Figures, Headline, Page, Strips
+from iaa.report.collect import CollectOptions, collect
 from iaa.report.figure_style import Figure
 from iaa.report.findings import Findings
+from iaa.report.image_figures import contact_sheet
+from iaa.runs import REPORT
 
 SECTIONS = (
     sections.results,
@@ -28,9 +39,70 @@ SECTIONS = (
 )
 
 
-def compose(
-    all_findings: Sequence[Findings], *, made: str, tick: Callable[[float], None] = lambda done: None
-) -> Page:
+def write_report(
+    runs: Sequence[str | os.PathLike[str]],
+    out: str | Path | None = None,
+    *,
+    figures: str | Path | None = None,
+    images: Sequence[str | Path] = (),
+    split: Split = "auto",
+    queries: int = 8,
+    answers: int = 5,
+    seed: int = 0,
+    quiet: bool = False,
+) -> list[Path]:
+    """Write one page about one or more runs; returns the files written, the page first.
+
+    ``out`` is ``report.html`` in the run by default, or in the working directory if there are several runs.
+    ``figures`` is a folder for every figure as ``.svg`` and ``.png``; ``images`` are folders in which to look
+    for images whose ids are not paths.
+    """
+    if not runs:
+        raise ValueError("name at least one run directory or embeddings file")
+    if queries < 1 or answers < 1:
+        raise ValueError(f"queries and answers must be at least 1, got {queries} and {answers}")
+    first = Path(runs[0])
+    alone = len(runs) == 1 and first.is_dir()
+    target = Path(out) if out is not None else (first / REPORT if alone else Path(REPORT))
+    if target.suffix != ".html":
+        raise ValueError(f"out must name a .html file, got {target}")
+    for package in ("jinja2", "matplotlib", "sklearn"):  # before any work
+        need(package, extra="report")
+    start = time.monotonic()
+    options = CollectOptions(tuple(map(Path, images)), queries, answers, split, seed, quiet)
+    findings = collect(runs, options)
+    with options.progress("drawing") as tick:
+        page = compose(findings, tick)
+        write_text(target, render(page))
+    written = [target, *(write_figures(page, Path(figures)) if figures else [])]
+    if not quiet:
+        size, took = target.stat().st_size / 2**20, time.monotonic() - start
+        print(f"{size:.1f} MiB in {took:.0f} s", file=sys.stderr)
+    return written
+
+
+def write_figures(page: Page, folder: Path) -> list[Path]:
+    """Write the page's figures as ``.svg`` and ``.png``, its strips of images as ``.png``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written: list[Path] = []
+    names: Counter[str] = Counter()
+
+    def unique(name: str) -> str:
+        names[name] += 1
+        return name if names[name] == 1 else f"{name}-{names[name]}"
+
+    for block in (block for section in page.sections for block in section.blocks):
+        if isinstance(block, Figures):
+            for figure in block.figures:
+                name = unique(figure.name)
+                written += [figure.save(folder / f"{name}{ending}") for ending in (".svg", ".png")]
+        elif isinstance(block, Strips):
+            name = unique("-".join(block.title.lower().split()))
+            written.append(contact_sheet(block, folder / f"{name}.png"))
+    return written
+
+
+def compose(all_findings: Sequence[Findings], tick: Callable[[float], None] = lambda done: None) -> Page:
     """The page of one or more runs."""
     composed = []
     for number, section in enumerate(SECTIONS, 1):
@@ -50,7 +122,7 @@ def compose(
         runs=tuple(findings.name for findings in all_findings),
         sections=[section for section in composed if section is not None],
         left_out=tuple(left_out),
-        made=made,
+        made=f"Made by iaa {__version__} on {time.strftime('%d %B %Y, %H:%M')}. It is all in this one file.",
     )
 
 
