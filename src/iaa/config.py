@@ -155,22 +155,15 @@ class Augment:
 
     def correction_keywords(self) -> dict[str, Any]:
         """The arguments of ``iaa.correct``; without correction no class borrows."""
-        return {
-            "neighbors": self.neighbors,
-            "mean_width": self.mean_width,
-            "cov_width": self.cov_width,
-            "global_share": self.global_share,
-            "falloff": self.falloff,
-            "few": self.few if self.correction else 0,
-            "scale": None if self.scale == "raw" else self.scale,
-            "search": self.search,
-        }
+        names = ("neighbors", "mean_width", "cov_width", "global_share", "falloff", "search")
+        few, scale = self.few if self.correction else 0, None if self.scale == "raw" else self.scale
+        return {**{name: getattr(self, name) for name in names}, "few": few, "scale": scale}
 
     def keywords(self) -> dict[str, Any]:
         """The arguments of ``iaa.IAA``."""
         names = ("covariance", "correction", "around", "space", "strength", "copies", "few", "decay")
-        chosen = {name: getattr(self, name) for name in names}
-        return {**self.correction_keywords(), **chosen, "refresh_every": self.refresh_every}
+        own = {name: getattr(self, name) for name in (*names, "refresh_every")}
+        return {**self.correction_keywords(), **own}
 
 
 @dataclass(frozen=True)
@@ -264,11 +257,11 @@ class Config:
     run: RunOptions = field(default_factory=RunOptions)
 
     def __post_init__(self) -> None:
-        if self.run.keep_every < 0:
-            raise ValueError(f"run.keep_every must be at least 0, got {self.run.keep_every}")
-        for name, least in (("epochs", 1), ("devices", 1), ("seed", 0), ("memory", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        numbers = {"epochs": (self.epochs, 1), "devices": (self.devices, 1), "seed": (self.seed, 0)}
+        numbers |= {"memory": (self.memory, 0), "run.keep_every": (self.run.keep_every, 0)}
+        for name, (value, least) in numbers.items():
+            if value < least:
+                raise ValueError(f"{name} must be at least {least}, got {value}")
         if self.batch.classes < 2 or self.batch.per_class < 1:
             raise ValueError(
                 f"a batch needs classes >= 2 and per_class >= 1, "

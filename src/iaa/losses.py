@@ -98,20 +98,10 @@ def soft_triple(
     return Baseline(loss, None)
 
 
-PAIRS: dict[str, Callable[..., Baseline]] = {
-    "contrastive": contrastive,
-    "triplet": triplet,
-    "multi_similarity": multi_similarity,
-    "triplet_distance": triplet_distance,
-    "margin": margin,
-    "circle": circle,
-}
-PROXIES: dict[str, Callable[..., Baseline]] = {
-    "norm_softmax": norm_softmax,
-    "proxy_nca": proxy_nca,
-    "soft_triple": soft_triple,
-}
-
+_PAIRS = (contrastive, triplet, multi_similarity, triplet_distance, margin, circle)
+PAIRS: dict[str, Callable[..., Baseline]] = {make.__name__: make for make in _PAIRS}
+_PROXIES = (norm_softmax, proxy_nca, soft_triple)
+PROXIES: dict[str, Callable[..., Baseline]] = {make.__name__: make for make in _PROXIES}
 
 Option = bool | int | float | str
 SIZES = ("num_classes", "embedding_size", "descriptors_dim", "l")

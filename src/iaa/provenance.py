@@ -39,12 +39,9 @@ def base_folder(spec: str, root: Path | None, datasets: Iterable[Dataset]) -> Pa
 def check_names(datasets: Iterable[Dataset]) -> None:
     """Raise if the name of an image or of a class is not UTF-8: an embeddings file could not hold it."""
     for dataset in datasets:
-        names = [*dataset.paths.tolist(), *dataset.class_names]
-        try:
-            "\n".join(names).encode()
-        except UnicodeEncodeError:
-            culprit = next(name for name in names if not is_text(name))
-            raise ValueError(f"{ascii(culprit)[1:-1]}: {NOT_UTF8}") from None
+        for name in (*dataset.paths.tolist(), *dataset.class_names):
+            if not is_text(name):
+                raise ValueError(f"{ascii(name)[1:-1]}: {NOT_UTF8}")
 
 
 def is_text(name: str) -> bool:
@@ -58,9 +55,8 @@ def is_text(name: str) -> bool:
 
 def image_refs(dataset: Dataset) -> list[ImageRef]:
     """The image of every row, with its box if it has one."""
-    if dataset.boxes is None:
-        return [ImageRef(str(path)) for path in dataset.paths]
-    return [ImageRef.of(str(path), box) for path, box in zip(dataset.paths, dataset.boxes, strict=True)]
+    boxes = [None] * len(dataset) if dataset.boxes is None else dataset.boxes
+    return [ImageRef.of(str(path), box) for path, box in zip(dataset.paths, boxes, strict=True)]
 
 
 def image_ids(dataset: Dataset, base: Path) -> list[str]:

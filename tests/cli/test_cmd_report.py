@@ -173,7 +173,7 @@ def test_a_failing_report_costs_a_line_and_nothing_else(fault, message, run, mon
     def fail(*_, **__):
         raise fault
 
-    monkeypatch.setattr("iaa.report.write.write_report", fail)
+    monkeypatch.setattr("iaa.report.page.write_report", fail)
     cmd_train._report(Run(run), quiet=False)
     (line,) = capsys.readouterr().out.splitlines()
     assert message in line
@@ -187,7 +187,7 @@ def test_a_missing_extra_is_named_before_any_work(run, monkeypatch, capsys):
             raise ImportError(f"jinja2 is not installed: pip install 'iaa[{extra}]'")
         return need(module, extra=extra)
 
-    monkeypatch.setattr("iaa.report.write.need", without)
+    monkeypatch.setattr("iaa.report.page.need", without)
     assert main(["report", str(run)]) == 2
     assert "pip install 'iaa[report]'" in capsys.readouterr().err
 

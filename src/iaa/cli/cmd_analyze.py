@@ -211,13 +211,5 @@ def _at_least_one(paths: tuple[Path, ...]) -> tuple[Path, ...]:
     return paths
 
 
-command: dict[str, Any] = {
-    "correlation": correlation,
-    "variety": variety,
-    "weights": weights,
-    "similarity": similarity,
-    "mining": mining,
-    "cost": cost,
-    "atlas": atlas,
-    "decode": decode,
-}
+_ANALYSES = (correlation, variety, weights, similarity, mining, cost, atlas)
+command: dict[str, Any] = {**{analysis.__name__: analysis for analysis in _ANALYSES}, "decode": decode}

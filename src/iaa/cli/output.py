@@ -2,8 +2,8 @@
 
 import importlib
 import json as jsonlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -59,26 +59,22 @@ class ResultTable:
 
     name: str
     title: str
-    head: Sequence[str]
+    columns: dict[str, str]
+    """Their names, and the format in which their numbers are printed."""
     rows: Sequence[Sequence[object]]
     printed: int | None = None
     """Rows printed; all if None."""
-    formats: dict[str, str] = field(default_factory=dict)
-    """By column, how its numbers are printed."""
     hidden: tuple[str, ...] = ()
     """Columns that only the file has."""
 
-    @property
-    def columns(self) -> list[int]:
-        """The columns that are printed."""
-        return [position for position, name in enumerate(self.head) if name not in self.hidden]
+    def visible(self, row: Iterable[object]) -> list[Any]:
+        """The entries of a row whose columns are printed."""
+        return [cell for name, cell in zip(self.columns, row, strict=True) if name not in self.hidden]
 
     def cells(self) -> list[list[str]]:
         """The printed rows as text."""
-        return [
-            [_cell(row[position], self.formats.get(self.head[position], "")) for position in self.columns]
-            for row in self.rows[: self.printed]
-        ]
+        formats = self.visible(self.columns.values())
+        return [[*map(_cell, self.visible(row), formats)] for row in self.rows[: self.printed]]
 
 
 @dataclass(frozen=True)
@@ -99,7 +95,7 @@ def finish(name: str, result: Any, output: Output, options: TableOptions) -> int
     written = []
     if options.out is not None:
         files = {f"{name}.json": content + "\n", f"{name}.md": _markdown(output)}
-        files |= {f"{table.name}.csv": csv_text(table.head, table.rows) for table in output.tables}
+        files |= {f"{table.name}.csv": csv_text(table.columns, table.rows) for table in output.tables}
         for file, text in files.items():
             write_text(options.out / file, text)
         written = [f"Written to {options.out}: {', '.join(files)}"]
@@ -133,7 +129,7 @@ def _markdown(output: Output) -> str:
     text: list[str] = []
     for table in output.tables:
         if table.printed != 0 and table.rows:
-            head = [table.head[position] for position in table.columns]
+            head = table.visible(table.columns)
             text += [f"**{table.title}**", "", *markdown_table(head, table.cells()), ""]
     return "\n".join([*text, *(f"- {note}" for note in output.notes)]) + "\n"
 
@@ -144,9 +140,10 @@ def _print(output: Output) -> None:
         if table.printed == 0 or not table.rows:
             continue
         shown = Table()
-        for position in table.columns:
-            numbers = all(isinstance(row[position], int | float | None) for row in table.rows)
-            shown.add_column(table.head[position], justify="right" if numbers else "left")
+        values = zip(*map(table.visible, table.rows), strict=True)
+        for name, column in zip(table.visible(table.columns), values, strict=True):
+            numbers = all(isinstance(value, int | float | None) for value in column)
+            shown.add_column(name, justify="right" if numbers else "left")
         for cells in table.cells():
             shown.add_row(*map(escape, cells))
         console.print(table.title, highlight=False, markup=False, style="italic")

@@ -1,7 +1,7 @@
 """People's own images: a folder per class, or a table."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -145,24 +145,22 @@ def _splits(file: Path, columns: Columns) -> list[str]:
 
 
 def _roles(file: Path, columns: Columns, split: list[str]) -> list[str]:
-    roles = ["both"] * len(split)
     if "is_query" not in columns and "is_gallery" not in columns:
-        return roles
-    queries = _flags(columns.get("is_query"), len(split))
-    galleries = _flags(columns.get("is_gallery"), len(split))
-    for row, (part, query, gallery) in enumerate(zip(split, queries, galleries, strict=True)):
-        if part == "train":
-            continue
-        if not (query or gallery):
-            raise UnusableTable(f"{file}, row {row + 1}: a test image must be query, gallery or both")
-        roles[row] = "both" if query and gallery else "query" if query else "gallery"
-    return roles
+        return ["both"] * len(split)
+    no: list[object] = [False] * len(split)
+    flags = zip(columns.get("is_query", no), columns.get("is_gallery", no), strict=True)
+    roles = {(True, True): "both", (True, False): "query", (False, True): "gallery"}
+    chosen = []
+    for row, (part, (query, gallery)) in enumerate(zip(split, flags, strict=True), start=1):
+        role = "both" if part == "train" else roles.get((_is_true(query), _is_true(gallery)))
+        if role is None:
+            raise UnusableTable(f"{file}, row {row}: a test image must be query, gallery or both")
+        chosen.append(role)
+    return chosen
 
 
-def _flags(values: Iterable[object] | None, length: int) -> list[bool]:
-    if values is None:
-        return [False] * length
-    return [str(value).strip().lower() in ("true", "1", "1.0", "yes") for value in values]
+def _is_true(value: object) -> bool:
+    return str(value).strip().lower() in ("true", "1", "1.0", "yes")
 
 
 def _sequences(columns: Columns) -> Strings | None:

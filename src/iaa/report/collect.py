@@ -102,7 +102,7 @@ def _score(run: RunSummary, options: CollectOptions) -> tuple[Findings, dict[str
         data = Embeddings.load(file)
         tested = data.where(split="test")
         data = data if tested.all() or not tested.any() else data.rows(tested)
-        metrics = (run.metrics or {}).get("test", {}).get(part, {})
+        metrics = run.metrics.get("test", {}).get(part, {})
         ks = tuple(int(metric[2:]) for metric in metrics if metric.startswith("R@")) or (1, 2, 4, 8)
         with options.progress(f"{run.name}: scores") as tick:
             evaluation = evaluate(data, ks=ks, split=None, tick=tick)

@@ -1,6 +1,7 @@
 """A run as the report reads it, and everything collected about it; what is missing has a reason."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from iaa.analysis.covariance_spread import Variety, Weights
 from iaa.analysis.decoder import Decoded
 from iaa.analysis.example_queries import Retrieved
 from iaa.analysis.pair_similarity import Similarity
+from iaa.analysis.regression import best_untrained, untrained_rows
 from iaa.analysis.synthetics import Projection, SyntheticNeighbors
 from iaa.analysis.training_log import LogColumns, Mining, log_columns
 from iaa.config import Config
@@ -23,14 +25,14 @@ from iaa.runs import CONFIG, ENVIRONMENT, LOG, METRICS, Run
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A training run, or an embeddings file by itself; what is missing is None."""
+    """A training run, or an embeddings file by itself; what is missing is None or empty."""
 
     name: str
     path: Path
     tests: dict[str, Path]
     """Embeddings files by test part, ``test`` unless there are several."""
     config: Config | None = None
-    metrics: dict[str, Any] | None = None
+    metrics: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] | None = None
     log: LogColumns | None = None
     opened: Run | None = None
@@ -94,6 +96,15 @@ class Findings:
         """The name of the run."""
         return self.run.name
 
+    def untrained(self, part: str) -> dict[str, Mapping[str, float]]:
+        """Scores of a test part before training, by row of the run's own table."""
+        return untrained_rows(self.run.metrics.get("table", {}), part)
+
+    def reference(self, part: str) -> Mapping[str, float]:
+        """The best scores before training; empty if none were measured."""
+        rows = self.untrained(part)
+        return rows.get(best_untrained(rows) or "", {})
+
     def class_name(self, label: int) -> str:
         """The name of a class; its number if it has no name."""
         described = label in (self.classes.class_names or {})
@@ -114,7 +125,7 @@ def read_run(path: str | os.PathLike[str]) -> RunSummary:
         run.path,
         run.embeddings_files,
         run.config if (run / CONFIG).is_file() else None,
-        run.metrics if (run / METRICS).is_file() else None,
+        run.metrics if (run / METRICS).is_file() else {},
         run.environment if (run / ENVIRONMENT).is_file() else None,
         log_columns(run.name, run.log) if (run / LOG).is_file() else None,
         run,

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from iaa.analysis.example_queries import Retrieved
+from torch import Tensor
+
 from iaa.errors import need
 from iaa.report.blocks import Strip, Strips, StripTile
 from iaa.report.findings import Findings
@@ -22,30 +23,23 @@ def query_strips(all_findings: Sequence[Findings], which: str, title: str, capti
     strips = []
     for position, row in enumerate(queries.query.tolist()):
         query = _tile(first, first.data, row, "query")
-        rows = [
-            (findings.name if len(retrieved) > 1 else "", _retrieved(findings, result, position))
-            for findings, result in retrieved
-        ]
+        rows = []
+        for findings, result in retrieved:
+            parts = (part[position] for part in (result.nearest, result.similarity, result.right))
+            name = findings.name if len(retrieved) > 1 else ""
+            rows.append((name, _neighbour_tiles(findings, findings.data, *parts)))
         strips.append(Strip(query, tuple(rows)))
     return Strips(title, caption, tuple(strips))
 
 
-def _retrieved(findings: Findings, result: Retrieved, position: int) -> tuple[StripTile, ...]:
-    columns = (part[position].tolist() for part in (result.nearest, result.similarity, result.right))
-    return _neighbour_tiles(findings, findings.data, *columns)
-
-
 def _neighbour_tiles(
-    findings: Findings,
-    data: Embeddings,
-    rows: Sequence[int],
-    similarities: Sequence[float],
-    right: Sequence[bool],
+    findings: Findings, data: Embeddings, rows: Tensor, similarities: Tensor, right: Tensor
 ) -> tuple[StripTile, ...]:
     """Neighbours with their similarity, framed by whether they are of the right class."""
+    columns = (rows.tolist(), similarities.tolist(), right.tolist())
     return tuple(
         _tile(findings, data, row, "right" if same else "wrong", f"{similarity:.2f}")
-        for row, similarity, same in zip(rows, similarities, right, strict=True)
+        for row, similarity, same in zip(*columns, strict=True)
     )
 
 
@@ -62,10 +56,8 @@ def neighbour_strips(findings: Findings, *, shown: int = 6) -> Strips | None:
     strips = []
     for position, row in enumerate(around.rows[:shown].tolist()):
         sample = _tile(findings, findings.classes, row, "query")
-        columns = (
-            part[position, :, 0].tolist() for part in (around.nearest, around.similarity, around.right)
-        )
-        strips.append(Strip(sample, (("", _neighbour_tiles(findings, findings.classes, *columns)),)))
+        parts = (part[position, :, 0] for part in (around.nearest, around.similarity, around.right))
+        strips.append(Strip(sample, (("", _neighbour_tiles(findings, findings.classes, *parts)),)))
     synthetic, real = around.agreement()
     caption = (
         f"Left a sample, right the real image nearest to each of {around.z.shape[1]} synthetics drawn "

@@ -7,14 +7,14 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import resources
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from iaa import __version__
-from iaa.analysis.regression import best_untrained, lowered, regression_note, untrained_rows
+from iaa.analysis.regression import lowered, regression_note
 from iaa.errors import need
 from iaa.files import write_text
 from iaa.report import sections
@@ -187,7 +187,7 @@ def _subtitle(all_findings: Sequence[Findings]) -> str:
         return ""
     if len({_test_sizes(findings) for findings in all_findings}) > 1:
         return "These runs were tested on different data: their scores cannot be compared."
-    train = (first.run.metrics or {}).get("train")
+    train = first.run.metrics.get("train")
     learned = f"Trained on {train['classes']:,} classes, tested" if train else "Tested"
     other = " other" if train and not train.get("tested_as_well") else ""
     queries = f"with {scores.queries:,} queries of {scores.classes:,}{other} classes"
@@ -198,17 +198,13 @@ def _test_sizes(findings: Findings) -> tuple[tuple[str, int, int], ...]:
     return tuple((part, scores.queries, scores.classes) for part, scores in findings.scores.items())
 
 
-def _untrained(findings: Findings, part: str) -> dict[str, Mapping[str, float]]:
-    return untrained_rows((findings.run.metrics or {}).get("table", {}), part)
-
-
 def _warnings(all_findings: Sequence[Findings]) -> Iterator[str]:
     """A sentence for every run and test part whose scores training lowered."""
     for findings in all_findings:
         for part, scores in findings.scores.items():
             if findings.run.metrics:
                 name = "Training" if len(all_findings) == 1 else findings.name
-                note = regression_note(scores.values, _untrained(findings, part), name=name)
+                note = regression_note(scores.values, findings.untrained(part), name=name)
                 if note:
                     yield note if len(findings.scores) == 1 else f"{part}: {note}"
 
@@ -218,18 +214,15 @@ def _headline(all_findings: Sequence[Findings]) -> Iterator[Headline]:
     alone = len(all_findings) == 1
     part = next(iter(all_findings[0].scores), "test")
     for findings in all_findings[:4]:
-        untrained = _untrained(findings, part)
-        reference = untrained.get(best_untrained(untrained) or "", {})
         for metric in ("R@1", "MAP@R") if alone else ("R@1",):
             score = findings.scores[part].metrics.get(metric) if part in findings.scores else None
             if score:
                 low, high = score["over_classes"]
                 label = metric if alone else f"{findings.name}, {metric}"
-                worse = bool(lowered({metric: score["value"]}, reference))
+                worse = bool(lowered({metric: score["value"]}, findings.reference(part)))
                 yield Headline(label, f"{score['value']:.1f} %", f"95 %: {low:.1f} – {high:.1f}", worse)
-    before = {
-        name: scores["R@1"] for name, scores in _untrained(all_findings[0], part).items() if "R@1" in scores
-    }
+    untrained = all_findings[0].untrained(part)
+    before = {name: scores["R@1"] for name, scores in untrained.items() if "R@1" in scores}
     if alone and before:
         name = max(before, key=before.__getitem__)
         yield Headline(f"R@1 of {name}", f"{before[name]:.1f} %", "before any training")
