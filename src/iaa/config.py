@@ -20,7 +20,7 @@ class Split:
     per_class: int | None = None
     """Keep at most this many training images of every class."""
     test_share: float | None = None
-    """Share of the classes to test on, for own data that brings no split (0.2)."""
+    """Share of the classes to test on, for your own data without a split (0.2)."""
     val_classes: float = 0.0
     """Share of the training classes held out for validation; they are not trained on."""
     size: str | None = None
@@ -187,7 +187,7 @@ class Optimizer:
     warmup_epochs: float = 0.0
     """Epochs over which the rate grows from 0."""
     clip: float = 0.0
-    """Largest gradient norm over all weights of the network; 0 is no limit."""
+    """Clip the gradient norm of the network to this; 0 does not clip."""
     average: float = 0.0
     """Decay of a moving average of the weights, such as 0.99, which is scored instead of them; 0 is off."""
 
@@ -207,7 +207,7 @@ class RunOptions:
     checkpoint_minutes: float = 5.0
     """Minutes between two checkpoints; one is written after every epoch as well."""
     keep_every: int = 0
-    """Keep the weights of every so many epochs as weights-EPOCH.safetensors; 0 keeps the last alone."""
+    """Epochs between two saved weights-EPOCH.safetensors; 0 keeps only the last weights."""
     untrained: bool = True
     """Also score raw pixels and the network before training."""
     logger: Literal["auto", "tensorboard", "csv", "wandb", "mlflow", "none"] = "auto"
@@ -237,7 +237,7 @@ class Config:
     miner_options: dict[str, bool | int | float | str] = field(default_factory=dict)
     """Options of the miner, such as: epsilon 0.2."""
     memory: int = 0
-    """Originals of former batches to compare with as well (cross-batch memory, XBM); 0 is no memory."""
+    """Originals of previous batches to compare with as well (cross-batch memory, XBM); 0 is none."""
     epochs: int = 20
     """Rounds over the training set."""
     seed: int = 0

@@ -1,4 +1,4 @@
-"""A run directory made anew, and its files: log, scores, environment, and the trained network."""
+"""A new run directory, and the files of a run: log, scores, environment, and the trained network."""
 
 import json
 import os

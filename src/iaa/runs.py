@@ -33,7 +33,7 @@ CLASSES = "classes.json"
 MODEL = "model.safetensors"
 BEST = "best.safetensors"
 KEPT_WEIGHTS = "weights-{:03}.safetensors"
-"""Weights after so many epochs (``run.keep_every``)."""
+"""Weights after this many epochs (``run.keep_every``)."""
 STATISTICS = "statistics.safetensors"
 CHECKPOINT = "checkpoint.safetensors"
 TRAINING = "training.safetensors"
@@ -54,7 +54,7 @@ class Run:
     """
 
     def __init__(self, path: "str | os.PathLike[str] | Run", *, data: Source | None = None) -> None:
-        """Open a run; ``data`` is what ``open_data`` returned for it, if that is at hand already."""
+        """Open a run; ``data`` is what ``open_data`` returned for it, if it was opened already."""
         self.path = Path(path).expanduser()
         if data is None and isinstance(path, Run):
             data = vars(path).get("data")

@@ -96,7 +96,7 @@ def test_emoji_of_one_name_or_none_keep_their_code_points(tmp_path):
     }
 
 
-def test_ids_follow_the_order_given_and_keep_it_when_divided_anew():
+def test_ids_follow_the_order_given_and_keep_it_with_another_split():
     labels = ["b", "c", "a", "d"]
     dataset = make("x", labels, labels, ["train"] * 4, order=["d", "b", "c", "a"])
     assert dataset.class_names == ("d", "b", "c", "a")

@@ -1,4 +1,4 @@
-"""Can neighbour correction be expected to help on this data? A verdict in words, with its evidence.
+"""Can neighbour correction be expected to help on this data? A verdict with its evidence.
 
 The main evidence: variances estimated from one half of each class, compared with those of its other half.
 """

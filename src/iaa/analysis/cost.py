@@ -60,7 +60,7 @@ def measure(
     what: Sequence[str] = (),
     tick: Callable[[float], None] = lambda done: None,
 ) -> Cost:
-    """Time ``step(copies)`` in turns, so that a busy moment hits all alike; then statistics and pass.
+    """Time ``step(copies)`` in turns, so that a busy moment affects all equally; then statistics and pass.
 
     The order of the turns is reversed every other round. Memory is measured in separate steps. ``embed``
     goes through ``pass_share`` of the training set, and its time is scaled to the whole set.

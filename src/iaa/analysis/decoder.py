@@ -1,6 +1,6 @@
 """Synthetics in pixel space (Fig. 15): a small decoder from embeddings back to a run's own images.
 
-The paper maps back with a pretrained BigGAN. This decoder has seen nothing but the images at hand, so it is
+The paper maps back with a pretrained BigGAN. This decoder is trained on the given images alone, so it is
 blurred where embeddings leave details open; ``explained`` measures it on held-out images.
 """
 

@@ -59,7 +59,7 @@ def command(
     from iaa.config import Augment
     from iaa.report.collect import DECODED, augmentation, image_folders
     from iaa.report.findings import Findings, read_run
-    from iaa.report.image_figures import contact_sheet, decoded_strips
+    from iaa.report.image_blocks import contact_sheet, decoded_strips
     from iaa.report.thumbnails import Thumbnails
 
     run = read_run(path)

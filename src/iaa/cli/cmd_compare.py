@@ -33,7 +33,7 @@ class CompareOptions(ExperimentOptions):
     """Number of seeds, counted from --seed."""
     arm: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """A further arm, such as "no-correction: augment.correction=False"; can be repeated.
-    "baseline: ..." changes that one, for example to give it a learning rate or margin of its own."""
+    "baseline: ..." changes the baseline, for example its learning rate or margin."""
 
 
 def run(arguments: list[str]) -> int:

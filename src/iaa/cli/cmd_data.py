@@ -91,7 +91,7 @@ def stats(
         spec: cub, cars, sop, inshop, vehicleid, emoji, folder:DIR or table:FILE.
         root: The folder with the dataset's files (for a table: what its paths are relative to).
         seed: Seed that draws the test classes of own data without a split, and the images of per-class.
-        test_share: Share of the classes to test on, for own data without a split (0.2).
+        test_share: Share of the classes to test on, for your own data without a split (0.2).
         size: Test set of vehicleid: small, medium or large.
         per_class: Keep at most this many training images of every class.
         json: Print one JSON object instead of tables.

@@ -16,18 +16,6 @@ from iaa.analysis.serialize import csv_text, markdown_table, plain
 from iaa.files import write_text
 from iaa.report.figure_style import figure_path
 
-FigureFile = Annotated[
-    Path | None,
-    tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="PATH",
-        instance_from_str=lambda arguments: figure_path(arguments[0]),
-        is_instance=lambda value: value is None or isinstance(value, Path),
-        str_from_instance=lambda path: [str(path)],
-    ),
-]
-"""Rejected before the work starts if no figure can be written under this name."""
-
 
 @dataclass(frozen=True)
 class TableOptions:
@@ -43,8 +31,12 @@ class TableOptions:
 class OutputOptions(TableOptions):
     """Where results go."""
 
-    figure: FigureFile = None
+    figure: Path | None = None
     """Also draw them to this file (.svg, .png, .pdf)."""
+
+    def __post_init__(self) -> None:
+        if self.figure is not None:  # refused before the work starts
+            figure_path(self.figure)
 
 
 TO_TERMINAL = OutputOptions()
@@ -112,16 +104,11 @@ def print_tables(
     title: str, tables: Mapping[str, Sequence[Sequence[str]]], notes: Sequence[str] = ()
 ) -> None:
     """Print tables of text by test set, the head first, and notes below them."""
-    console = Console(width=None if Console().is_terminal else 160)
-    for test, (head, *rows) in tables.items():
-        table = Table(title=title + ("" if test == "test" else f", {test}"), title_justify="left")
-        for name in head:
-            table.add_column(name, justify="left" if name in ("arm", "metric", "over") else "right")
-        for row in rows:
-            table.add_row(*map(escape, row))
-        console.print(table)
-    for note in notes:
-        console.print(note, highlight=False, markup=False, soft_wrap=True)
+    results = [
+        ResultTable(test, title + ("" if test == "test" else f", {test}"), dict.fromkeys(head, ""), rows)
+        for test, (head, *rows) in tables.items()
+    ]
+    _print(Output(results, notes))
 
 
 def _markdown(output: Output) -> str:
@@ -142,8 +129,8 @@ def _print(output: Output) -> None:
         shown = Table()
         values = zip(*map(table.visible, table.rows), strict=True)
         for name, column in zip(table.visible(table.columns), values, strict=True):
-            numbers = all(isinstance(value, int | float | None) for value in column)
-            shown.add_column(name, justify="right" if numbers else "left")
+            words = any(isinstance(value, str) and value[:1].isalpha() for value in column)
+            shown.add_column(name, justify="left" if words else "right")
         for cells in table.cells():
             shown.add_row(*map(escape, cells))
         console.print(table.title, highlight=False, markup=False, style="italic")
@@ -152,7 +139,7 @@ def _print(output: Output) -> None:
         if more:
             console.print(f"… and {more:,} more rows; --out writes them all", highlight=False)
     for note in output.notes:
-        console.print(note, highlight=False, markup=False)
+        console.print(note, highlight=False, markup=False, soft_wrap=True)
 
 
 def _cell(value: object, form: str) -> str:

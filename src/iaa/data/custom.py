@@ -78,7 +78,7 @@ def table(
 
     Paths are relative to ``root``, else to the table's own folder. The tables of open-metric-learning, whose
     ``validation`` is the test part and whose ``x_1 y_1 x_2 y_2`` is a box to cut out, work as they are.
-    Without a column split, a share of the classes drawn by ``seed`` is the test part; None: everything is.
+    Without a column split, ``test_share`` of the classes, drawn by ``seed``, are the test part (None: all).
     Classes ``known`` to a run stay in the part they were in.
     """
     columns = _read(file)
@@ -175,7 +175,7 @@ def _boxes(file: Path, columns: Columns) -> npt.NDArray[np.float64] | None:
     if len(missing) == len(_BOX):
         return None
     if missing:
-        raise UnusableTable(f"{file} has half a box: it lacks the column {' and '.join(missing)}")
+        raise UnusableTable(f"{file} has an incomplete box: it lacks the column {' and '.join(missing)}")
     cells = [[_number(file, name, row, cell) for row, cell in enumerate(columns[name], 1)] for name in _BOX]
     boxes = np.array(cells, dtype=np.float64).T
     for row, box in enumerate(boxes.tolist(), start=1):
@@ -188,7 +188,7 @@ def _check_box(file: Path, row: int, box: Sequence[float]) -> None:
     if len(empty) == len(_BOX):
         return
     if empty:
-        raise UnusableTable(f"{file}, row {row}: half a box, {' and '.join(empty)} are empty")
+        raise UnusableTable(f"{file}, row {row}: incomplete box: {' and '.join(empty)} empty")
     left, top, right, bottom = box
     if not (left < right and top < bottom and all(map(math.isfinite, box))):
         raise UnusableTable(

@@ -72,7 +72,7 @@ class Dataset:
         return self.take(np.sort(np.concatenate([order[chosen], np.flatnonzero(self.split != "train")])))
 
     def hold_out(self, share: float, *, seed: int = 0) -> "Dataset":
-        """Move a share of the training classes, drawn by ``seed``, to ``val``; ids are counted anew."""
+        """Move a share of the training classes, drawn by ``seed``, to ``val``; classes are renumbered."""
         classes = np.unique(self.labels[self.split == "train"])
         chosen = draw_classes(classes, share, seed=seed)
         split = self.split.copy()
@@ -88,7 +88,7 @@ class Dataset:
         return replace(self, role=role)
 
     def with_split(self, split: Strings) -> "Dataset":
-        """The same images divided anew; ids are counted anew."""
+        """The same images with another split; classes are renumbered."""
         names = np.asarray(self.class_names, dtype=object)[self.labels]
         same: dict[str, Any] = {
             key: getattr(self, key) for key in ("role", "ks", "boxes", "sequence", "rows")
@@ -148,7 +148,7 @@ def make(
 
 
 def draw_classes(classes: Ids, share: float, *, seed: int) -> Ids:
-    """A share of the classes, and if there are four or more, at least two and never all but one of them.
+    """A share of the classes; of four or more at least two, and at least two are left.
 
     One class alone can neither be trained on nor tested: all neighbours are right.
     """

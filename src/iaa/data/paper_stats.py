@@ -74,7 +74,7 @@ def facts(dataset: Dataset) -> Facts:
 
 
 def differences(name: str, measured: dict[str, Facts]) -> list[str]:
-    """Every number that is not the paper's, in words."""
+    """Every number that differs from the paper's, as text."""
     published = PAPER.get(name, {})
     return [
         f"{part} {what}: {getattr(measured[part], what):,} here, {value:,} in the paper"

@@ -35,7 +35,7 @@ def build(
     freeze_backbone: bool = False,
     size: int | None = None,
 ) -> Embedder:
-    """The backbone called ``name`` with a fresh ``head`` to ``dim`` dimensions; None is no linear head.
+    """The backbone called ``name`` with a new ``head`` to ``dim`` dimensions; without a linear head if None.
 
     ``weights`` is a file for the backbone, or one of a whole ``Embedder``; without it ``pretrained`` fetches
     the published ones (``convnet`` has none). ``size`` changes the size of the images and scales ``resize``

@@ -72,7 +72,9 @@ def any_model(name: str, *, pool: str = "avg", size: int | None = None) -> Backb
         keys = list(network.state_dict())
         network = _create(timm, name, options)
         if list(network.state_dict()) != keys:  # a transformer: other layers come after the pooling
-            raise ValueError(f"{pool} pooling is for convolutional networks; timm/{name} is none: leave avg")
+            raise ValueError(
+                f"{pool} pooling is for convolutional networks, which timm/{name} is not: leave avg"
+            )
 
     def fetch() -> State:
         if not settings.get("hf_hub_id") and not settings.get("url"):

@@ -159,7 +159,7 @@ STUDIES: dict[str, Study] = {
             *("samples of a class, N", "split.per_class"),
             (
                 TRIPLET,
-                "N samples of every class are all there is here, for training and for estimation. The paper "
+                "Here both training and estimation have N samples of every class and no more. The paper "
                 "trains on all samples and takes N for the covariances alone, as `iaa ablate few-estimates` "
                 "does.",
                 EVERYONE,

@@ -95,7 +95,7 @@ def _root(data: Embeddings) -> list[Path]:
 
 
 def _score(run: RunSummary, options: CollectOptions) -> tuple[Findings, dict[str, Evaluation]]:
-    """Score every test part; analyses of pairs and queries are of the first."""
+    """Score every test part; pairs and queries are analysed for the first."""
     evaluations: dict[str, Evaluation] = {}
     scores: dict[str, Scores] = {}
     for part, file in run.tests.items():

@@ -25,7 +25,7 @@ from iaa.runs import CONFIG, ENVIRONMENT, LOG, METRICS, Run
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A training run, or an embeddings file by itself; what is missing is None or empty."""
+    """A training run, or an embeddings file alone; what is missing is None or empty."""
 
     name: str
     path: Path
@@ -63,7 +63,7 @@ class Findings:
 
     run: RunSummary
     data: Embeddings
-    """The first test part: scores, queries and pairs are of these."""
+    """The first test part, which queries and pairs are taken from."""
     images: Thumbnails
     classes: Embeddings
     """What class statistics are estimated from: the training classes, where they can be embedded."""

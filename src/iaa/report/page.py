@@ -21,9 +21,8 @@ from iaa.report import sections
 from iaa.report.analysis_input import Split
 from iaa.report.blocks import Figures, Headline, Page, Strips
 from iaa.report.collect import CollectOptions, collect
-from iaa.report.figure_style import Figure
 from iaa.report.findings import Findings
-from iaa.report.image_figures import contact_sheet
+from iaa.report.image_blocks import contact_sheet
 from iaa.runs import REPORT
 
 SECTIONS = (
@@ -133,17 +132,8 @@ def render(page: Page) -> str:
     folder = resources.files("iaa.report") / "templates"
     numbers = count(1)
 
-    def inline(figure: Figure) -> str:
-        svg: str = markup(figure.svg(next(numbers)))
-        return svg
-
-    def code(text: str) -> str:
-        parts = [markup.escape(part) for part in text.split("`")]
-        marked: str = markup("").join(
-            markup("<code>{}</code>").format(part) if number % 2 else part
-            for number, part in enumerate(parts)
-        )
-        return marked
+    def code(text: str) -> Any:
+        return markup(re.sub("`([^`]*)`", r"<code>\1</code>", str(markup.escape(text))))
 
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(lambda name: (folder / name).read_text("utf-8")),
@@ -154,7 +144,7 @@ def render(page: Page) -> str:
     )
     environment.filters["code"] = code
     environment.filters["without_sheet"] = lambda data: {k: v for k, v in data.items() if k != "sheet"}
-    environment.globals["inline"] = inline
+    environment.globals["inline"] = lambda figure: markup(figure.svg(next(numbers)))
     script = (folder / "atlas.js").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     html: str = environment.get_template("page.html").render(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from iaa.report import class_atlas, figures, image_figures
+from iaa.report import figures, image_blocks
 from iaa.report.blocks import Block, Figures, Paragraph, Section, Table, TableCell
 from iaa.report.findings import Findings
 from iaa.report.tables import run_facts, score_tables
@@ -27,8 +27,8 @@ def retrieval(all_findings: Sequence[Findings]) -> Section | None:
         typical = "Not picked by hand. The query is on the left, the images most similar to it follow."
         worst = "Lowest MAP@R, of different classes; among equals, those most similar to a wrong image."
         blocks += [
-            image_figures.query_strips(together, "typical", f"Queries drawn at random{owners}", typical),
-            image_figures.query_strips(together, "worst", f"The worst queries{owners}", worst),
+            image_blocks.query_strips(together, "typical", f"Queries drawn at random{owners}", typical),
+            image_blocks.query_strips(together, "worst", f"The worst queries{owners}", worst),
         ]
     lead = "Frames and marks show whether an image is of the query's class; numbers are similarities."
     return Section("retrieval", "Retrieved images", lead, blocks) if blocks else None
@@ -126,7 +126,7 @@ def synthetics(all_findings: Sequence[Findings]) -> Section | None:
     """Synthetics as images (Fig. 15)."""
     lead = f"Drawn from the corrected statistics of {_which_classes(all_findings)}, as the final network "
     lead += "sees them."
-    blocks = _present(all_findings, image_figures.decoded_strips, image_figures.neighbour_strips)
+    blocks = _present(all_findings, image_blocks.decoded_strips, image_blocks.neighbour_strips)
     return Section("synthetics", "What synthetics look like", lead, blocks) if blocks else None
 
 
@@ -134,7 +134,7 @@ def atlas(all_findings: Sequence[Findings]) -> Section | None:
     """All classes, sortable and searchable; labels worth checking."""
     lead = f"All of {_which_classes(all_findings)}: how each varies, which classes lend to it, how well it "
     lead += "is retrieved."
-    blocks = _present(all_findings, class_atlas.atlas, class_atlas.suspects)
+    blocks = _present(all_findings, image_blocks.atlas, image_blocks.suspects)
     return Section("classes", "Classes", lead, blocks) if blocks else None
 
 

@@ -135,7 +135,7 @@ def _how_to_read(all_findings: Sequence[Findings], tested: Sequence[Findings]) -
         )
     seeds = {findings.run.config.seed for findings in all_findings if findings.run.config}
     if seeds:
-        count = "One seed" if len(seeds) == 1 else f"{len(seeds)} seeds, each run by itself"
+        count = "One seed" if len(seeds) == 1 else f"{len(seeds)} seeds, one run each"
         notes.append(f"{count}. `iaa compare` trains several and tests the difference between two recipes.")
     return notes
 
