@@ -19,15 +19,15 @@ def experiment(base=BASE, better=BETTER):
 
 
 def test_arms_are_paired_by_seed_whatever_their_order():
-    found = summary(experiment())["test"]["R@1"]
-    assert found["baseline"]["values"] == [50.0, 52.0]
-    assert found["iaa"]["values"] == [51.0, 55.0]
-    assert found["iaa"]["mean"] == 53.0
-    gain = found["iaa"]["against_baseline"]
+    result = summary(experiment())["test"]["R@1"]
+    assert result["baseline"]["values"] == [50.0, 52.0]
+    assert result["iaa"]["values"] == [51.0, 55.0]
+    assert result["iaa"]["mean"] == 53.0
+    gain = result["iaa"]["against_baseline"]
     assert gain["difference"] == 2.0
     assert gain["deviation"] == pytest.approx(2**0.5)
     assert gain["p_flip"] == gain["least"] == 0.5
-    assert "against_baseline" not in found["baseline"]
+    assert "against_baseline" not in result["baseline"]
 
 
 def test_the_table_has_a_line_per_metric_and_arm_with_the_paper_beside():
@@ -48,8 +48,8 @@ def test_untrained_scores_come_first():
 
 
 def test_one_seed_has_no_deviation():
-    found = experiment({0: BASE[0]}, {0: BETTER[0]})
-    assert metric_table(found, "test")[2] == ["", "iaa", "51.00", "+1.00", "-", "1.000"]
+    result = experiment({0: BASE[0]}, {0: BETTER[0]})
+    assert metric_table(result, "test")[2] == ["", "iaa", "51.00", "+1.00", "-", "1.000"]
 
 
 def test_seeds_must_be_equal():
@@ -65,16 +65,16 @@ def test_a_table_of_arms_has_the_gain_in_the_first_metric():
 
 
 def test_pages_and_files_hold_every_number():
-    found = experiment()
-    page = markdown("Title", {"test": arm_table(found, "test")}, ["a note"])
+    result = experiment()
+    page = markdown("Title", {"test": arm_table(result, "test")}, ["a note"])
     assert page.startswith("# Title\n\n| arm | R@1 |")
     assert page.endswith("\n- a note\n")
-    lines = comma_separated(found).splitlines()
+    lines = comma_separated(result).splitlines()
     assert lines[0] == "arm,series,x,changes,test,metric,seed,score"
     assert lines[1] == "baseline,,,,test,R@1,0,50.0"
     assert len(lines) == 1 + 2 * 2 * 2
-    assert mean_scores(found.rows[1], "test") == {"R@1": 53.0, "RP": 30.5}
-    assert found.rows[1].training_seconds == 3.0
+    assert mean_scores(result.rows[1], "test") == {"R@1": 53.0, "RP": 30.5}
+    assert result.rows[1].training_seconds == 3.0
 
 
 def enumerated(a, b):
@@ -90,16 +90,16 @@ def test_against_scipy_and_literal_enumeration(n):
     draw = np.random.default_rng(n)
     a = draw.normal(50, 1, n)
     b = a + draw.normal(0.4, 0.7, n)
-    found = paired(a.tolist(), b.tolist())
-    assert found.difference == pytest.approx(b.mean() - a.mean())
-    assert found.deviation == pytest.approx(np.std(b - a, ddof=1))
-    assert found.p_t == pytest.approx(stats.ttest_rel(a, b).pvalue)
-    assert found.p_flip == enumerated(a, b)
+    result = paired(a.tolist(), b.tolist())
+    assert result.difference == pytest.approx(b.mean() - a.mean())
+    assert result.deviation == pytest.approx(np.std(b - a, ddof=1))
+    assert result.p_t == pytest.approx(stats.ttest_rel(a, b).pvalue)
+    assert result.p_flip == enumerated(a, b)
     if n > 2:
         whole = stats.permutation_test(
             (a, b), lambda x, y: np.mean(y - x), permutation_type="samples", n_resamples=np.inf
         )
-        assert found.p_flip == pytest.approx(whole.pvalue)
+        assert result.p_flip == pytest.approx(whole.pvalue)
 
 
 def test_the_order_of_arms_changes_the_sign_alone():
@@ -122,16 +122,16 @@ def test_equal_arms_and_constant_gains():
 
 
 def test_one_seed_tests_nothing():
-    found = paired([1.0], [2.0])
-    assert (found.deviation, found.p_t, found.p_flip, found.least) == (None, None, 1.0, 1.0)
+    result = paired([1.0], [2.0])
+    assert (result.deviation, result.p_t, result.p_flip, result.least) == (None, None, 1.0, 1.0)
     assert "One seed proves nothing" in caution(1)
-    assert json.loads(json.dumps(asdict(found), allow_nan=False))["p_t"] is None
+    assert json.loads(json.dumps(asdict(result), allow_nan=False))["p_t"] is None
 
 
 def test_many_seeds_leave_the_flips_out():
-    found = paired([0.0] * 21, np.linspace(-1, 2, 21).tolist())
-    assert found.p_flip is None
-    assert found.p_t is not None
+    result = paired([0.0] * 21, np.linspace(-1, 2, 21).tolist())
+    assert result.p_flip is None
+    assert result.p_t is not None
 
 
 def test_caution_says_what_can_be_reached():

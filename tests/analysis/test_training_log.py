@@ -19,14 +19,14 @@ def test_means_over_the_steps_of_each_epoch(tmp_path):
     lines += [{"epoch": 0, "loss": 2.0, "images": 64}]
     lines += [step(1, 0, positives=6, negatives=2, synthetic_negatives=0.75)]
     write(tmp_path, lines)
-    found = mining(tmp_path)
-    assert found.epochs == (1, 2)
-    assert found.positives == (15, 6)
-    assert found.negatives == (6, 2)
-    assert found.synthetic_negatives == (0.25, 0.75)
-    assert found.loss == (2, 1)
-    assert found.chooses
-    assert found.name == tmp_path.name
+    result = mining(tmp_path)
+    assert result.epochs == (1, 2)
+    assert result.positives == (15, 6)
+    assert result.negatives == (6, 2)
+    assert result.synthetic_negatives == (0.25, 0.75)
+    assert result.loss == (2, 1)
+    assert result.chooses
+    assert result.name == tmp_path.name
 
 
 def test_losses_without_pairs(tmp_path):

@@ -42,7 +42,7 @@ def test_the_oldest_bn_inception_files_fit_too(tmp_path):
 
 
 def test_googlenet_gets_the_input_that_torchvision_makes_for_it(tmp_path):
-    """Their network takes the ImageNet normalisation and converts; ours is told the right one at once."""
+    """Their network takes the ImageNet normalisation and converts; ours gets the right one at once."""
     state = published("googlenet")
     torch.save(state, tmp_path / "googlenet.pth")
     ours = build("googlenet", weights=tmp_path / "googlenet.pth", dim=None).eval()

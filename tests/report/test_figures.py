@@ -88,8 +88,8 @@ def test_every_figure_is_drawn_to_a_file_and_for_a_page(data, tmp_path: Path):
 
 def test_alt_texts_carry_the_numbers(data):
     z, labels = data
-    found = similarity(z, labels)
-    assert f"overlap {found.overlap:.2f}" in figures.similarity([found]).alt
+    pairs = similarity(z, labels)
+    assert f"overlap {pairs.overlap:.2f}" in figures.similarity([pairs]).alt
     assert "2 copies take +20 % time and +2 % memory" in figures.cost(cost()).alt
     assert "a from 3 to 2" in figures.losses([log("a")]).alt
 

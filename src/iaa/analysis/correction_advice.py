@@ -5,7 +5,7 @@ The main evidence: variances estimated from one half of each class, compared wit
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int, Integer
@@ -14,6 +14,9 @@ from torch import Tensor
 from iaa.method.correction import correct, global_variance
 from iaa.method.gaussians import estimate
 from iaa.retrieval.ranking import rank_within_class
+
+if TYPE_CHECKING:
+    from iaa.analysis.correlation import Correlation
 
 Level = Literal["strong", "weak", "none", "unknown"]
 
@@ -126,32 +129,21 @@ class Verdict:
     """The numbers behind it, a sentence each."""
 
 
-def judge(
-    *,
-    coefficient: float,
-    shape: float,
-    p_value: float,
-    chance: tuple[float, float],
-    classes: int,
-    samples: tuple[int, int, int],
-    borrowing: int,
-    few: float,
-    held_out: HeldOut | None,
-) -> Verdict:
-    """Put the numbers of a correlation analysis into words.
-
-    ``chance`` is mean and deviation of the coefficient under permutation, ``samples`` the fewest, median and
-    most of a class, ``borrowing`` how many classes have at most ``few`` samples.
-    """
+def judge(result: "Correlation") -> Verdict:
+    """Put the numbers of a correlation analysis into words."""
+    coefficient, classes, held_out = result.value(), result.classes, result.held_out
+    permuted, p_value = result.permutations, result.permutations.p_value
     level = _level(coefficient, p_value, classes)
     finding = _finding(level, significant=p_value <= LEVEL)
     helps = None if held_out is None else held_out.corrected < (1 - MARGIN) * held_out.own
     evidence = [f"Spearman coefficient {coefficient:.2f}, mean over {classes:,} classes (p = 2, Eq. 9-10)."]
     if level != "unknown":
-        by_chance = f"{round(chance[0], 2) + 0.0:.2f} ± {chance[1]:.2f} (one-sided p = {p_value:.3g})"
-        evidence.append(f"With covariances assigned to classes at random it is {by_chance}.")
-        evidence.append(_scale(coefficient, shape))
-    evidence += _noise(samples)
+        by_chance = f"{round(permuted.mean, 2) + 0.0:.2f} ± {permuted.deviation:.2f}"
+        evidence.append(
+            f"With covariances assigned to classes at random it is {by_chance} (one-sided p = {p_value:.3g})."
+        )
+        evidence.append(_scale(coefficient, result.shape))
+    evidence += _noise(result.samples)
     if held_out is not None:
         evidence.append(
             f"From half of each class (median {held_out.samples:.0f} samples), compared with the other half: "
@@ -160,10 +152,9 @@ def judge(
             f"neighbours' alone, {held_out.overall:.2f} of the global one alone; "
             f"corrected is closer in {100 * held_out.closer:.0f} % of {held_out.classes:,} classes."
         )
-    evidence.append(
-        f"{borrowing:,} of {classes:,} classes have at most {few:g} samples and so borrow at all."
-    )
-    text = f"{finding} {_advice(level, helps, held_out, borrowing, few)}"
+    borrowing = f"{result.borrowing:,} of {classes:,} classes have at most {result.few:g} samples"
+    evidence.append(f"{borrowing} and so borrow at all.")
+    text = f"{finding} {_advice(level, helps, held_out, result.borrowing, result.few)}"
     return Verdict(level, helps, text, tuple(evidence))
 
 

@@ -1,7 +1,7 @@
 """The correlation discovery: all metrics, curves, a permutation baseline, a verdict (Sec. IV-B, VI-C)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -78,7 +78,14 @@ class Correlation:
     average: Curve
     examples: tuple[Curve, ...]
     """Classes with a low, a middling and a high coefficient (10, 50, 90 % of them are below)."""
-    verdict: Verdict
+    few: float
+    """Classes of more samples borrow nothing (Eq. 16)."""
+    borrowing: int
+    """Classes of at most ``few`` samples."""
+    verdict: Verdict = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "verdict", judge(self))
 
     def value(self, *, p: float = 2, squared: bool = True, root: bool = False) -> float:
         """The coefficient of one pair of metrics."""
@@ -127,18 +134,6 @@ def correlation(
     count = stats.count[large].sort().values
     samples = (int(count[0]), int(count[len(count) // 2]), int(count[-1]))
     few = float(correction.get("few", 40))
-    coefficient = float(single.nanmean())
-    verdict = judge(
-        coefficient=coefficient,
-        shape=shape,
-        p_value=permuted.p_value,
-        chance=(permuted.mean, permuted.deviation),
-        classes=len(large),
-        samples=samples,
-        borrowing=int((stats.count[large] <= few).sum()),
-        few=few,
-        held_out=halves,
-    )
     tick(1.0)
     means = tuple(
         Coefficient(p, squared, root, float(value.nanmean()))
@@ -159,7 +154,8 @@ def correlation(
         held_out=halves,
         average=average,
         examples=examples,
-        verdict=verdict,
+        few=few,
+        borrowing=int((stats.count[large] <= few).sum()),
     )
 
 

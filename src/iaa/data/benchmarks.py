@@ -4,6 +4,7 @@ import importlib.util
 import unicodedata
 from collections import Counter, defaultdict
 from pathlib import Path
+from typing import Any
 
 from iaa.data.dataset import Dataset, make
 from iaa.data.file_listing import folders, images_under, locate, rows
@@ -57,26 +58,26 @@ def _cars_by_folder(root: Path) -> Dataset:
             f"cars expects cars_annos.mat with car_ims/, or 196 class folders (also below train/ and test/), "
             f"in {root}; found {len(titles)} folders and no cars_annos.mat"
         )
-    paths, names = [], []
-    for half in halves:
-        for folder in folders(half):
-            images = images_under(folder)
-            paths += images
-            names += [f"{titles.index(folder.name) + 1:03d}.{folder.name}"] * len(images)
-    return make("cars", paths, names, ["train" if int(name[:3]) <= 98 else "test" for name in names])
+    numbers = {title: number for number, title in enumerate(titles, 1)}
+    table = [
+        (path, f"{numbers[folder.name]:03d}.{folder.name}", "train" if numbers[folder.name] <= 98 else "test")
+        for half in halves
+        for folder in folders(half)
+        for path in images_under(folder)
+    ]
+    return _from_rows("cars", table)
 
 
 def sop(root: Path) -> Dataset:
     """Stanford Online Products: ``Ebay_train.txt`` and ``Ebay_test.txt`` as they are."""
     home = locate(root, "Ebay_train.txt", inside=("Stanford_Online_Products",))
     columns = ("image id", "class id", "super class id", "path")
-    paths, names, split = [], [], []
-    for part in ("train", "test"):
-        table = rows(home / f"Ebay_{part}.txt", columns, skip=1)
-        paths += [str(home / file) for *_, file in table]
-        names += [product for _, product, *_ in table]
-        split += [part] * len(table)
-    return make("sop", paths, names, split, ks=(1, 10, 100))
+    table = [
+        (str(home / file), product, part)
+        for part in ("train", "test")
+        for _, product, _, file in rows(home / f"Ebay_{part}.txt", columns, skip=1)
+    ]
+    return _from_rows("sop", table, ks=(1, 10, 100))
 
 
 def inshop(root: Path) -> Dataset:
@@ -115,13 +116,12 @@ def vehicleid(root: Path, *, size: str, protocol: str, seed: int) -> Dataset:
     if protocol not in VEHICLEID_PROTOCOLS:
         raise unknown("protocol", protocol, VEHICLEID_PROTOCOLS)
     home = locate(root, "train_test_split/train_list.txt", inside=("VehicleID_V1.0", "VehicleID"))
-    paths, names, split = [], [], []
-    for part, file in (("train", "train_list.txt"), ("test", f"test_list_{VEHICLEID_SIZES[size]}.txt")):
-        table = rows(home / "train_test_split" / file, ("image name", "vehicle id"))
-        paths += [str(home / "image" / f"{image}.jpg") for image, _ in table]
-        names += [vehicle for _, vehicle in table]
-        split += [part] * len(table)
-    dataset = make("vehicleid", paths, names, split, ks=(1, 5))
+    table = [
+        (str(home / "image" / f"{image}.jpg"), vehicle, part)
+        for part, file in (("train", "train_list.txt"), ("test", f"test_list_{VEHICLEID_SIZES[size]}.txt"))
+        for image, vehicle in rows(home / "train_test_split" / file, ("image name", "vehicle id"))
+    ]
+    dataset = _from_rows("vehicleid", table, ks=(1, 5))
     return dataset if protocol == "leave-one-out" else dataset.draw_gallery(seed=seed)
 
 
@@ -141,13 +141,18 @@ def emoji(root: Path | None = None) -> Dataset:
             f"{folder} holds no VENDOR/U+XXXX.png: pip install --force-reinstall 'iaa[emoji]'"
         )
     titles = _distinct_names(list(images))
-    paths, names, split = [], [], []
-    for position, points in enumerate(sorted(images)):
-        paths += images[points]
-        names += [titles[points]] * len(images[points])
-        split += ["test" if position % 2 else "train"] * len(images[points])
-    order = [titles[points] for points in sorted(images, key=_code)]
-    return make("emoji", paths, names, split, order=order)
+    table = [
+        (path, titles[points], "test" if position % 2 else "train")
+        for position, points in enumerate(sorted(images))
+        for path in images[points]
+    ]
+    return _from_rows("emoji", table, order=[titles[points] for points in sorted(images, key=_code)])
+
+
+def _from_rows(name: str, table: list[tuple[str, str, str]], **options: Any) -> Dataset:
+    """A dataset from rows of path, class and split."""
+    paths, names, split = ([row[column] for row in table] for column in range(3))
+    return make(name, paths, names, split, **options)
 
 
 def _distinct_names(emoji: list[tuple[int, ...]]) -> dict[tuple[int, ...], str]:
