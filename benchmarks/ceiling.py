@@ -17,7 +17,7 @@ from studies import LOSSES, VECTORS, parser, prepare
 
 import iaa
 from iaa.data.sampler import BalancedSampler
-from iaa.models.vector_head import VectorHead
+from iaa.models.heads import VectorHead
 
 SEEDS = range(10)
 STRENGTHS = (0.2, 0.8, 2.0, 5.0)

@@ -22,7 +22,7 @@ from photo_features import BACKBONES, Features, features, options
 from studies import PHOTOS, photos
 
 import iaa
-from iaa.cli.multirun import changed
+from iaa.cli.config_options import changed
 from iaa.config import Config, Network
 from iaa.data.dataset import draw_classes
 from iaa.runs import Run

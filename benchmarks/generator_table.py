@@ -22,7 +22,7 @@ from studies import LOSSES, RUNS, fields_of, parser, prepare
 from tuning import GRIDS, margins_of, told, trials
 
 from iaa.cli import main as iaa
-from iaa.presets.paper_ablations import numbers
+from iaa.presets.paper_tables import numbers
 
 BENCHES = ("cub-head", "emoji")
 GENERATORS: dict[str, tuple[str, tuple[float, ...]]] = {

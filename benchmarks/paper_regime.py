@@ -20,11 +20,11 @@ from results_pages import KEPT
 from studies import PHOTOS, photos
 
 import iaa
-from iaa.cli.multirun import changed
+from iaa.cli.config_options import changed
 from iaa.config import Config
 from iaa.embed import embed_batches
+from iaa.run_records import trained_network
 from iaa.runs import KEPT_WEIGHTS, Run
-from iaa.trained_network import trained_network
 
 RUNS = Path("runs") / "paper-regime"
 EVERY = 5

@@ -30,7 +30,7 @@ from results_prose import (
 )
 from studies import FURTHER, LOSSES
 
-from iaa.analysis.paired_tests import paired
+from iaa.analysis.experiments import paired
 
 DOCS = HERE.parent / "docs"
 KEPT = DOCS / "results"

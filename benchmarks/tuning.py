@@ -20,7 +20,8 @@ from typing import Any
 from measurement import HERE, environment, write
 from studies import FURTHER, LOSSES, fields_of, parser, prepare
 
-from iaa.cli.multirun import changed, train_arms
+from iaa.cli.config_options import changed
+from iaa.cli.multirun import train_arms
 from iaa.config import Config
 
 RUNS = Path("runs") / "tuning"

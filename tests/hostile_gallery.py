@@ -8,7 +8,7 @@ from PIL import Image
 
 from iaa import Embeddings
 from iaa.report.blocks import AtlasBlock
-from iaa.report.class_atlas import COLUMNS
+from iaa.report.image_blocks import COLUMNS
 
 NASTY = (
     "<script>alert(1)</script>",

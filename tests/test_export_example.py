@@ -17,7 +17,7 @@ from iaa.data.image_dataset import transform
 from iaa.export import export_run
 from iaa.export.onnx_graph import Exportable, write_graph
 from iaa.models import build
-from iaa.models.vector_head import VectorHead
+from iaa.models.heads import VectorHead
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "onnx_search.py"
 

@@ -129,13 +129,13 @@ def test_a_resumed_run_needs_the_classes_it_trains_on(tmp_path, caplog):
     run = iaa.train(tiny_runs.tiny(root, tmp_path / "runs", epochs=1), quiet=True)
     (run / METRICS).unlink()
     shutil.move(root / run.classes.train[0], tmp_path / "gone")
-    with pytest.raises(ValueError, match=f"no images of '{run.classes.train[0]}' any more.*put them back"):
+    with pytest.raises(ValueError, match=f"no longer has images of '{run.classes.train[0]}'.*put them back"):
         iaa.train(resume=run.path, quiet=True)
     shutil.move(tmp_path / "gone", root / run.classes.train[0])
     tiny_folders.more(root, "a0")
     shutil.rmtree(root / run.classes.test[0])
     iaa.train(resume=run.path, quiet=True)
-    assert f"no images of '{run.classes.test[0]}' any more" in caplog.text
+    assert f"no longer has images of '{run.classes.test[0]}'" in caplog.text
 
 
 def test_classes_that_are_gone_are_named_when_a_run_lists_its_data_again(tmp_path, caplog):
@@ -145,7 +145,7 @@ def test_classes_that_are_gone_are_named_when_a_run_lists_its_data_again(tmp_pat
         shutil.rmtree(root / name)
     train = Run(run.path).data.dataset.part("train")
     assert len(train.class_sizes()) == 6
-    assert f"no images of '{run.classes.train[0]}' and 1 more any more" in caplog.text
+    assert f"no longer has images of '{run.classes.train[0]}' and 1 more" in caplog.text
 
 
 def test_vectors_that_grow_keep_their_parts(tmp_path):

@@ -204,6 +204,6 @@ def test_hard_pairs_are_those_of_pml(distance, candidates):
     )
     for side in (slice(0, 2), slice(2, 4)):
         pairs = [
-            set(zip(*(index.tolist() for index in found[side]), strict=True)) for found in (ours, theirs)
+            set(zip(*(index.tolist() for index in result[side]), strict=True)) for result in (ours, theirs)
         ]
         assert pairs[0] == pairs[1] != set()

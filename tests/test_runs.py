@@ -14,6 +14,7 @@ import iaa
 import tiny_runs
 from iaa.config import Config, RunOptions
 from iaa.data import custom
+from iaa.data.dataset import ClassSplit
 from iaa.runs import Run
 
 
@@ -163,3 +164,14 @@ def test_a_run_cannot_be_trained_twice_at_once(run):
     )
     assert "Traceback" not in done.stderr
     assert not run.finished
+
+
+def test_recorded_classes_are_read_back_and_damage_is_named(tmp_path):
+    (tmp_path / "classes.json").write_text('{"train": ["a"], "val": [], "test": ["b"]}')
+    assert Run(tmp_path).classes == ClassSplit(train=("a",), test=("b",))
+    (tmp_path / "classes.json").write_text('{"train": ["a"], "val": "a", "test": []}')
+    with pytest.raises(ValueError, match=r"val in .*classes\.json must be a list of texts, got 'a'"):
+        _ = Run(tmp_path).classes
+    (tmp_path / "classes.json").write_text('{"train": ["a"], "test": []}')
+    with pytest.raises(ValueError, match=r"classes\.json is incomplete: it lacks val"):
+        _ = Run(tmp_path).classes

@@ -13,9 +13,9 @@ import iaa
 import tiny_runs
 from iaa import models
 from iaa.config import Augment, BatchOptions, Images, Network, Optimizer, RunOptions, Split, load_config
+from iaa.run_records import trained_network
 from iaa.runs import KEPT_WEIGHTS
 from iaa.train import train
-from iaa.trained_network import trained_network
 from iaa.training.defaults import resolve
 from iaa.training.schedules import rate_factor
 

@@ -20,7 +20,7 @@ class Split:
     per_class: int | None = None
     """Keep at most this many training images of every class."""
     test_share: float | None = None
-    """Share of the classes to test on, for own data that brings no split (0.2)."""
+    """Share of the classes to test on, for your own data without a split (0.2)."""
     val_classes: float = 0.0
     """Share of the training classes held out for validation; they are not trained on."""
     size: str | None = None
@@ -155,22 +155,15 @@ class Augment:
 
     def correction_keywords(self) -> dict[str, Any]:
         """The arguments of ``iaa.correct``; without correction no class borrows."""
-        return {
-            "neighbors": self.neighbors,
-            "mean_width": self.mean_width,
-            "cov_width": self.cov_width,
-            "global_share": self.global_share,
-            "falloff": self.falloff,
-            "few": self.few if self.correction else 0,
-            "scale": None if self.scale == "raw" else self.scale,
-            "search": self.search,
-        }
+        names = ("neighbors", "mean_width", "cov_width", "global_share", "falloff", "search")
+        few, scale = self.few if self.correction else 0, None if self.scale == "raw" else self.scale
+        return {**{name: getattr(self, name) for name in names}, "few": few, "scale": scale}
 
     def keywords(self) -> dict[str, Any]:
         """The arguments of ``iaa.IAA``."""
         names = ("covariance", "correction", "around", "space", "strength", "copies", "few", "decay")
-        chosen = {name: getattr(self, name) for name in names}
-        return {**self.correction_keywords(), **chosen, "refresh_every": self.refresh_every}
+        own = {name: getattr(self, name) for name in (*names, "refresh_every")}
+        return {**self.correction_keywords(), **own}
 
 
 @dataclass(frozen=True)
@@ -194,7 +187,7 @@ class Optimizer:
     warmup_epochs: float = 0.0
     """Epochs over which the rate grows from 0."""
     clip: float = 0.0
-    """Largest gradient norm over all weights of the network; 0 is no limit."""
+    """Clip the gradient norm of the network to this; 0 does not clip."""
     average: float = 0.0
     """Decay of a moving average of the weights, such as 0.99, which is scored instead of them; 0 is off."""
 
@@ -214,7 +207,7 @@ class RunOptions:
     checkpoint_minutes: float = 5.0
     """Minutes between two checkpoints; one is written after every epoch as well."""
     keep_every: int = 0
-    """Keep the weights of every so many epochs as weights-EPOCH.safetensors; 0 keeps the last alone."""
+    """Epochs between two saved weights-EPOCH.safetensors; 0 keeps only the last weights."""
     untrained: bool = True
     """Also score raw pixels and the network before training."""
     logger: Literal["auto", "tensorboard", "csv", "wandb", "mlflow", "none"] = "auto"
@@ -244,7 +237,7 @@ class Config:
     miner_options: dict[str, bool | int | float | str] = field(default_factory=dict)
     """Options of the miner, such as: epsilon 0.2."""
     memory: int = 0
-    """Originals of former batches to compare with as well (cross-batch memory, XBM); 0 is no memory."""
+    """Originals of previous batches to compare with as well (cross-batch memory, XBM); 0 is none."""
     epochs: int = 20
     """Rounds over the training set."""
     seed: int = 0
@@ -264,11 +257,11 @@ class Config:
     run: RunOptions = field(default_factory=RunOptions)
 
     def __post_init__(self) -> None:
-        if self.run.keep_every < 0:
-            raise ValueError(f"run.keep_every must be at least 0, got {self.run.keep_every}")
-        for name, least in (("epochs", 1), ("devices", 1), ("seed", 0), ("memory", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        numbers = {"epochs": (self.epochs, 1), "devices": (self.devices, 1), "seed": (self.seed, 0)}
+        numbers |= {"memory": (self.memory, 0), "run.keep_every": (self.run.keep_every, 0)}
+        for name, (value, least) in numbers.items():
+            if value < least:
+                raise ValueError(f"{name} must be at least {least}, got {value}")
         if self.batch.classes < 2 or self.batch.per_class < 1:
             raise ValueError(
                 f"a batch needs classes >= 2 and per_class >= 1, "

@@ -14,12 +14,11 @@ from iaa import models
 from iaa.config import Config
 from iaa.data import Dataset, load
 from iaa.data.benchmarks import VEHICLEID_SIZES
-from iaa.data.class_split import ClassSplit
-from iaa.data.dataset import draw_classes, make
+from iaa.data.dataset import ClassSplit, draw_classes, make
 from iaa.data.image_dataset import Batch, ImageDataset, loader, transform
 from iaa.data.sampler import BalancedSampler, Numbered
 from iaa.models import Preprocessing
-from iaa.models.vector_head import VectorHead
+from iaa.models.heads import VectorHead
 from iaa.provenance import base_folder, check_names, image_ids
 from iaa.retrieval.embeddings import Embeddings
 
@@ -68,7 +67,7 @@ class ImageSource:
 
     def raw_features(self) -> tuple[str, nn.Module]:
         """The simplest embedding, which needs no network: small images."""
-        return f"pixels ({PIXELS} x {PIXELS})", _Pixels()
+        return f"pixels ({PIXELS} x {PIXELS})", nn.Sequential(nn.AdaptiveAvgPool2d(PIXELS), nn.Flatten())
 
     def ids(self, part: Dataset, rows: Tensor) -> list[str]:
         """Paths relative to ``root``, with boxes, as `iaa embed` writes them."""
@@ -116,17 +115,16 @@ class VectorSource:
     ) -> None:
         if config.vectors_file is None:
             raise ValueError(f"data must be embeddings:FILE for vectors, got {config.data}")
-        self.file = Embeddings.load(config.vectors_file) if data is None else data
-        labels = self.file.distinct_names()
-        rows = np.arange(len(self.file))
-        whole = make(config.data, self.file.ids, labels, self.file.split, role=self.file.role, rows=rows)
+        self.file = file = Embeddings.load(config.vectors_file) if data is None else data
+        names, rows = file.distinct_names(), np.arange(len(file))
+        whole = make(config.data, file.ids, names, file.split, role=file.role, rows=rows)
         share = 0.2 if config.split.test_share is None else config.split.test_share
-        if known is None and set(self.file.split) == {"test"}:  # no split of its own
+        if known is None and set(file.split) == {"test"}:  # no split of its own
             chosen = draw_classes(np.unique(whole.labels), share, seed=config.seed)
             whole = whole.with_split(np.where(np.isin(whole.labels, chosen), "test", "train"))
         self.dataset = _split(whole, config, known)
         self.tests = {"test": self.dataset.part("test")}
-        root = self.file.meta.get("root")
+        root = file.meta.get("root")
         self.root = root if isinstance(root, str) else None
 
     def training(self, part: Dataset, preprocessing: Preprocessing | None = None) -> VectorRows:
@@ -179,11 +177,11 @@ def classes_of(source: Source) -> ClassSplit:
 
 
 def check_classes(source: Source, known: ClassSplit, config: Config, *, training: bool = True) -> None:
-    """Warn of classes that have no images any more; ``training`` cannot go on without one of its own."""
+    """Warn of classes that no longer have images; ``training`` cannot go on without one of its own."""
     missing = known.missing(source.dataset, *source.tests.values())
     for part, names in missing.items():
-        some = f"{names[0]!r}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
-        message = f"{config.data} has no images of {some} any more, of the {part} classes of this run"
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        message = f"{config.data} no longer has images of {names[0]!r}{more}, {part} classes of this run"
         if training and part == "train":
             raise ValueError(f"{message}: put them back, or train a new run")
         _log.warning("%s: the others remain", message)
@@ -215,9 +213,8 @@ def build_network(config: Config, source: Source) -> models.Embedder | VectorHea
 
 def classes_in_both(source: Source) -> list[str]:
     """Names of the test classes that are trained on as well: none, unless custom data is split that way."""
-    tests = {part.class_names[label] for part in source.tests.values() for label in np.unique(part.labels)}
-    train = source.dataset.part("train")
-    return sorted(tests & {train.class_names[label] for label in np.unique(train.labels)})
+    tests = {name for part in source.tests.values() for name in part.used_names()}
+    return sorted(tests.intersection(source.dataset.part("train").used_names()))
 
 
 def _list(config: Config, known: ClassSplit | None) -> dict[str, Dataset]:
@@ -248,8 +245,3 @@ class _InMemory:
         for batch in self.batches:
             rows = torch.as_tensor(batch)
             yield Batch(self.vectors.vectors[rows], self.vectors.labels[rows], rows)
-
-
-class _Pixels(nn.Module):
-    def forward(self, images: Tensor) -> Tensor:
-        return nn.functional.adaptive_avg_pool2d(images, PIXELS).flatten(1)

@@ -29,6 +29,16 @@ def need(module: str, *, extra: str) -> ModuleType:
         raise ImportError(f"{error.name} is not installed: pip install 'iaa[{extra}]'") from error
 
 
+def one_line(error: BaseException) -> str:
+    """The message of an error without line breaks; its type if it has none."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error whose message goes on to explain at length."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 class Stopped(KeyboardInterrupt):
     """A signal ended the work after its state was saved; programs exit with 128 + its number."""
 

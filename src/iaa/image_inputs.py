@@ -32,16 +32,16 @@ def batches_of(
             yield Batch(step.finish(torch.stack(tensors)), torch.zeros_like(positions), positions)
 
 
-def _prepare(given: Any, step: Transform) -> Tensor:
+def _prepare(source: Any, step: Transform) -> Tensor:
     """An image of any kind as a uint8 tensor."""
-    if isinstance(given, str | Path):
-        image = read(str(given), at_least=step.at_least)
-    elif isinstance(given, bytes):
-        image = read(io.BytesIO(given), at_least=step.at_least)
-    elif hasattr(given, "getexif"):
-        image = as_rgb(given)
+    if isinstance(source, str | Path):
+        image = read(str(source), at_least=step.at_least)
+    elif isinstance(source, bytes):
+        image = read(io.BytesIO(source), at_least=step.at_least)
+    elif hasattr(source, "getexif"):
+        image = as_rgb(source)
     else:
-        pixels = np.asarray(given)
+        pixels = np.asarray(source)
         if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or pixels.shape[2:] not in ((), (3,), (4,)):
             raise ValueError(
                 f"an array must be an image of uint8 (height, width, 3), got {pixels.dtype} {pixels.shape}"

@@ -23,7 +23,7 @@ from iaa.errors import unknown
 from iaa.hub import PREFIX, download, parse_repo
 from iaa.image_inputs import as_images, as_vectors, batches_of
 from iaa.models import Embedder, Preprocessing
-from iaa.models.vector_head import VectorHead
+from iaa.models.heads import VectorHead
 from iaa.progress import counting
 from iaa.provenance import weights_hash
 from iaa.retrieval.embeddings import Embeddings

@@ -9,17 +9,17 @@ from iaa.errors import unknown
 _TYPE_NAMES = {int: "whole number", float: "number", bool: "true or false", str: "text", type(None): "null"}
 
 
-def build(kind: type[Any], given: object, where: str) -> Any:
+def build(kind: type[Any], content: object, where: str) -> Any:
     """An instance of a dataclass; errors name the field that is unknown or has the wrong type."""
-    if not isinstance(given, dict):
-        raise ValueError(f"{where} must hold an object, got {given!r}")
+    if not isinstance(content, dict):
+        raise ValueError(f"{where} must hold an object, got {content!r}")
     known = {entry.name for entry in fields(kind)}
-    for name in given:
+    for name in content:
         if name not in known:
             raise unknown(f"a field of {where}", name, sorted(known))
     hints = get_type_hints(kind)
     values = {}
-    for name, value in given.items():
+    for name, value in content.items():
         hint = hints[name]
         if is_dataclass(hint):
             values[name] = build(hint, value, f"{name} in {where}")  # type: ignore[arg-type]

@@ -60,7 +60,7 @@ def triplet_distance(*, margin: float = 0.2, cutoff: float = 0.5, far: float = 1
 
 
 def margin(*, margin: float = 0.2, boundary: float = 1.2, cutoff: float = 0.5, far: float = 1.4) -> Baseline:
-    """Margin loss, whose two distances are held against one boundary, with distance-weighted sampling."""
+    """Margin loss, which compares both distances with one boundary, with distance-weighted sampling."""
     loss = losses.MarginLoss(margin, beta=boundary, reducer=PerAnchor())
     return Baseline(loss, miners.DistanceWeightedMiner(cutoff, far))
 
@@ -98,20 +98,10 @@ def soft_triple(
     return Baseline(loss, None)
 
 
-PAIRS: dict[str, Callable[..., Baseline]] = {
-    "contrastive": contrastive,
-    "triplet": triplet,
-    "multi_similarity": multi_similarity,
-    "triplet_distance": triplet_distance,
-    "margin": margin,
-    "circle": circle,
-}
-PROXIES: dict[str, Callable[..., Baseline]] = {
-    "norm_softmax": norm_softmax,
-    "proxy_nca": proxy_nca,
-    "soft_triple": soft_triple,
-}
-
+_PAIRS = (contrastive, triplet, multi_similarity, triplet_distance, margin, circle)
+PAIRS: dict[str, Callable[..., Baseline]] = {make.__name__: make for make in _PAIRS}
+_PROXIES = (norm_softmax, proxy_nca, soft_triple)
+PROXIES: dict[str, Callable[..., Baseline]] = {make.__name__: make for make in _PROXIES}
 
 Option = bool | int | float | str
 SIZES = ("num_classes", "embedding_size", "descriptors_dim", "l")
@@ -152,7 +142,7 @@ def find(name: str, **options: Option) -> Callable[[int, int], Baseline]:
 
 
 def build_miner(name: str, **options: Option) -> nn.Module | None:
-    """A miner of pytorch-metric-learning by class name or in snake case; ``"none"`` is none.
+    """A miner of pytorch-metric-learning by class name or in snake case; None for ``"none"``.
 
     >>> type(build_miner("batch_hard")).__name__
     'BatchHardMiner'

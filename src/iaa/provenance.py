@@ -25,26 +25,23 @@ NOT_UTF8 = "its name is not UTF-8: rename it"
 def base_folder(spec: str, root: Path | None, datasets: Iterable[Dataset]) -> Path:
     """The folder ids are relative to: the dataset's own if it contains all images, else their common one."""
     kind, _, location = spec.partition(":")
-    given = root
+    own = root
     if kind == "folder":
-        given = Path(location)
+        own = Path(location)
     elif kind == "table" and root is None:
-        given = Path(location).parent
+        own = Path(location).parent
     folders = {os.path.dirname(os.path.abspath(path)) for dataset in datasets for path in dataset.paths}
     common = Path(os.path.commonpath(list(folders)))
-    base = common if given is None else Path(os.path.abspath(given.expanduser()))
+    base = common if own is None else Path(os.path.abspath(own.expanduser()))
     return base if common.is_relative_to(base) else common
 
 
 def check_names(datasets: Iterable[Dataset]) -> None:
     """Raise if the name of an image or of a class is not UTF-8: an embeddings file could not hold it."""
     for dataset in datasets:
-        names = [*dataset.paths.tolist(), *dataset.class_names]
-        try:
-            "\n".join(names).encode()
-        except UnicodeEncodeError:
-            culprit = next(name for name in names if not is_text(name))
-            raise ValueError(f"{ascii(culprit)[1:-1]}: {NOT_UTF8}") from None
+        for name in (*dataset.paths.tolist(), *dataset.class_names):
+            if not is_text(name):
+                raise ValueError(f"{ascii(name)[1:-1]}: {NOT_UTF8}")
 
 
 def is_text(name: str) -> bool:
@@ -58,9 +55,8 @@ def is_text(name: str) -> bool:
 
 def image_refs(dataset: Dataset) -> list[ImageRef]:
     """The image of every row, with its box if it has one."""
-    if dataset.boxes is None:
-        return [ImageRef(str(path)) for path in dataset.paths]
-    return [ImageRef.of(str(path), box) for path, box in zip(dataset.paths, dataset.boxes, strict=True)]
+    boxes = [None] * len(dataset) if dataset.boxes is None else dataset.boxes
+    return [ImageRef.of(str(path), box) for path, box in zip(dataset.paths, boxes, strict=True)]
 
 
 def image_ids(dataset: Dataset, base: Path) -> list[str]:

@@ -1,12 +1,53 @@
-"""The records of a run: ``log.jsonl`` written line by line, and checked readers for it and the scores."""
+"""A new run directory, and the files of a run: log, scores, environment, and the trained network."""
 
 import json
 import os
+import platform
+import re
+import subprocess
+import time
+import warnings
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from iaa.files import read_json
+import torch
+from torch import Tensor, nn
+
+from iaa import models
+from iaa.config import CONFIG_FILE, Config
+from iaa.files import read_json, read_tensors
+from iaa.models import Embedder
+from iaa.models.heads import VectorHead
+
+PACKAGES = (
+    *("iaa", "torch", "torchvision", "timm", "pytorch-metric-learning", "lightning-fabric", "numpy"),
+    "safetensors",
+)
+
+
+def new_folder(config: Config) -> Path:
+    """Make a run directory: ``NAME`` if it was given and is free, otherwise ``NAME-1``, ``NAME-2`` ..."""
+    parent = Path(config.run.out).expanduser()
+    parent.mkdir(parents=True, exist_ok=True)
+    baseline = "" if config.augment.copies else "-baseline"
+    name = config.run.name or f"{config.data.partition(':')[0]}-{config.loss}{baseline}"
+    name = re.sub(r"[^\w.-]+", "-", name)
+    numbers = (re.fullmatch(re.escape(name) + r"-(\d+)", path.name) for path in parent.iterdir())
+    number = max((int(match[1]) for match in numbers if match), default=0) + 1
+    if config.run.name is not None:
+        try:
+            (parent / name).mkdir()
+            return parent / name
+        except FileExistsError:
+            pass
+    while True:
+        try:
+            (parent / f"{name}-{number}").mkdir()
+            return parent / f"{name}-{number}"
+        except FileExistsError:  # another process was quicker
+            number += 1
 
 
 class LogFile:
@@ -78,3 +119,85 @@ def read_log(file: Path) -> Iterator[dict[str, Any]]:
             if not isinstance(row, dict) or not isinstance(row.get("epoch"), int):
                 raise ValueError(f"line {number} of {file} is not a row of a run's log: {text.strip()[:60]}")
             yield row
+
+
+def environment(*, seed: int) -> dict[str, Any]:
+    """The content of ``surroundings.json``."""
+    return {
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
+        "commit": _commit(),
+        "machine": {"system": platform.platform(), "cores": os.cpu_count()},
+        "threads": torch.get_num_threads(),
+        "seed": seed,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """The commit of this package, with ``-dirty`` if its own files have changed since."""
+    git = ["git", "-C", str(Path(__file__).parent)]
+    try:
+        commit, changes = (
+            subprocess.run([*git, *command], capture_output=True, text=True, check=True).stdout.strip()
+            for command in (("describe", "--always", "--abbrev=10"), ("status", "--porcelain", "."))
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit + "-dirty" * bool(changes)
+
+
+def trained_network(config: Config, file: Path) -> Embedder | VectorHead:
+    """The network of a configuration in evaluation mode, with the weights of ``model.safetensors``."""
+    state, _ = read_tensors(file)
+    network = _empty(config) if config.vectors_file is None else _empty_head(config, state, file)
+    fill(network, file, state)
+    return network
+
+
+def fill(network: nn.Module, file: Path, state: dict[str, Tensor]) -> None:
+    """Load weights, which must be exactly those of the network in name, shape and type."""
+    own = network.state_dict()
+    problem = f"{file} does not match its {CONFIG_FILE}:"
+    for key, tensor in own.items():
+        if key not in state:
+            raise ValueError(f"{problem} it lacks {key}")
+        if state[key].shape != tensor.shape:
+            expected, got = tuple(tensor.shape), tuple(state[key].shape)
+            raise ValueError(f"{problem} {key} must have shape {expected}, got {got}")
+        if state[key].dtype != tensor.dtype:
+            raise ValueError(f"{problem} {key} must hold {tensor.dtype}, got {state[key].dtype}")
+    for key in state:
+        if key not in own:
+            raise ValueError(f"{problem} it has {key}, which the network does not have")
+    network.load_state_dict(state)
+    network.eval()
+
+
+def _empty(config: Config) -> Embedder:
+    """The network of a configuration, its weights still to be filled in; no random number is drawn."""
+    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+        warnings.simplefilter("ignore", UserWarning)
+        return models.build(
+            config.model,
+            dim=config.network.dim,
+            head=config.network.head_kind,
+            pretrained=False,
+            pool=config.network.pool,
+            size=config.images.size,
+        )
+
+
+def _empty_head(config: Config, state: dict[str, Tensor], file: Path) -> VectorHead:
+    first = state.get("head.0.weight")
+    if first is None or first.ndim != 2:
+        raise ValueError(f"{file} is not a head on vectors: it lacks the matrix 'head.0.weight'")
+    with torch.random.fork_rng(devices=[]):
+        network = config.network
+        return VectorHead(first.shape[1], dim=network.dim, hidden=network.hidden, head=network.head_kind)

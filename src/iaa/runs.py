@@ -2,26 +2,25 @@
 
 import functools
 import os
-import re
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from iaa.config import CONFIG_FILE, Config, load_config
-from iaa.data.class_split import ClassSplit
+from iaa.data.dataset import SPLITS, ClassSplit
 from iaa.data_source import Source, check_classes, classes_of, open_data
 from iaa.embed import PRECISIONS, embed_batches, resolve_device
-from iaa.environment import environment
 from iaa.files import Lock, read_json, read_tensors, write_json, write_text
+from iaa.json_dataclass import build
 from iaa.method.gaussians import ClassStats
 from iaa.models import Embedder
-from iaa.models.vector_head import VectorHead
+from iaa.models.heads import VectorHead
 from iaa.provenance import weights_hash
 from iaa.retrieval.embeddings import Embeddings
-from iaa.run_records import read_log, read_metrics
-from iaa.trained_network import trained_network
+from iaa.run_records import environment, new_folder, read_log, read_metrics, trained_network
 
 if TYPE_CHECKING:
     from iaa.inference import Model
@@ -34,7 +33,7 @@ CLASSES = "classes.json"
 MODEL = "model.safetensors"
 BEST = "best.safetensors"
 KEPT_WEIGHTS = "weights-{:03}.safetensors"
-"""Weights after so many epochs (``run.keep_every``)."""
+"""Weights after this many epochs (``run.keep_every``)."""
 STATISTICS = "statistics.safetensors"
 CHECKPOINT = "checkpoint.safetensors"
 TRAINING = "training.safetensors"
@@ -55,7 +54,7 @@ class Run:
     """
 
     def __init__(self, path: "str | os.PathLike[str] | Run", *, data: Source | None = None) -> None:
-        """Open a run; ``data`` is what ``open_data`` returned for it, if that is at hand already."""
+        """Open a run; ``data`` is what ``open_data`` returned for it, if it was opened already."""
         self.path = Path(path).expanduser()
         if data is None and isinstance(path, Run):
             data = vars(path).get("data")
@@ -68,20 +67,18 @@ class Run:
 
         Classes are recorded if ``data`` is given.
         """
-        run = cls(_new_folder(config), data=data)
+        run = cls(new_folder(config), data=data)
         write_text(run / CONFIG, config.to_json())
         write_json(run / ENVIRONMENT, environment(seed=config.seed))
         if data is not None:
-            write_json(run / CLASSES, classes_of(data).to_json())
+            write_json(run / CLASSES, asdict(classes_of(data)))
         return run
 
     @classmethod
     def around(cls, file: Path) -> "Run | None":
         """The run with a model in whose directory, or in whose folder of galleries, a file lies."""
-        for folder in (file.parent, file.parent.parent):
-            if (folder / CONFIG).is_file() and (folder / MODEL).is_file():
-                return cls(folder)
-        return None
+        folders = (file.parent, file.parent.parent)
+        return next((cls(at) for at in folders if (at / CONFIG).is_file() and (at / MODEL).is_file()), None)
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -101,8 +98,11 @@ class Run:
     def __str__(self) -> str:
         if not self.finished:
             return f"{self.path}: not finished"
-        parts = [_scores(name, scores) for name, scores in self.metrics["test"].items()]
-        return f"{self.path}: {'; '.join(parts)} (epoch {self.metrics['epoch'] + 1} of {self.config.epochs})"
+        tests = []
+        for test, scores in self.metrics["test"].items():
+            shown = ", ".join(f"{name} {scores[name]:.1f}" for name in ("R@1", "MAP@R") if name in scores)
+            tests.append(shown if test == "test" else f"{test} {shown}")
+        return f"{self.path}: {'; '.join(tests)} (epoch {self.metrics['epoch'] + 1} of {self.config.epochs})"
 
     @property
     def name(self) -> str:
@@ -146,9 +146,12 @@ class Run:
 
     @functools.cached_property
     def classes(self) -> ClassSplit | None:
-        """The classes it trains, validates and tests on; None if it began before these were recorded."""
+        """The classes it trains, validates and tests on; None in a run without ``classes.json``."""
         file = self / CLASSES
-        return ClassSplit.from_json(read_json(file), str(file)) if file.is_file() else None
+        if not file.is_file():
+            return None
+        split: ClassSplit = build(ClassSplit, read_json(file, required=SPLITS), str(file))
+        return split
 
     @property
     def embeddings_files(self) -> dict[str, Path]:
@@ -250,36 +253,5 @@ class Run:
     @classmethod
     def list(cls, folder: str | Path = "runs") -> "Sequence[Run]":
         """All runs directly below a folder, the oldest first."""
-        home = Path(folder).expanduser()
-        folders = [path.parent for path in home.glob(f"*/{CONFIG}")] if home.is_dir() else []
-        return [
-            cls(path) for path in sorted(folders, key=lambda path: ((path / CONFIG).stat().st_mtime, path))
-        ]
-
-
-def _new_folder(config: Config) -> Path:
-    """``NAME`` for a name that was given, while it is free; ``NAME-1``, ``NAME-2`` ... otherwise."""
-    parent = Path(config.run.out).expanduser()
-    parent.mkdir(parents=True, exist_ok=True)
-    baseline = "" if config.augment.copies else "-baseline"
-    name = config.run.name or f"{config.data.partition(':')[0]}-{config.loss}{baseline}"
-    name = re.sub(r"[^\w.-]+", "-", name)
-    numbers = (re.fullmatch(re.escape(name) + r"-(\d+)", path.name) for path in parent.iterdir())
-    number = max((int(match[1]) for match in numbers if match), default=0) + 1
-    if config.run.name is not None:
-        try:
-            (parent / name).mkdir()
-            return parent / name
-        except FileExistsError:
-            pass
-    while True:
-        try:
-            (parent / f"{name}-{number}").mkdir()
-            return parent / f"{name}-{number}"
-        except FileExistsError:  # another process was quicker
-            number += 1
-
-
-def _scores(part: str, scores: dict[str, float]) -> str:
-    shown = ", ".join(f"{name} {scores[name]:.1f}" for name in ("R@1", "MAP@R") if name in scores)
-    return shown if part == "test" else f"{part} {shown}"
+        configs = Path(folder).expanduser().glob(f"*/{CONFIG}")
+        return [cls(file.parent) for file in sorted(configs, key=lambda file: (file.stat().st_mtime, file))]

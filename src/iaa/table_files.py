@@ -5,7 +5,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from iaa.errors import need
+from iaa.errors import first_line, need
 
 MAX_EXPANSION = 100
 """A Parquet file may hold this many times its own size once it is unpacked ..."""
@@ -46,7 +46,7 @@ def open_parquet(path: Path) -> Any:
         text = [field.name for field in schema if field.type in (arrow.string(), arrow.large_string())]
         file = parquet.ParquetFile(path, read_dictionary=text, page_checksum_verification=True)
     except (arrow.ArrowException, ValueError, OSError) as error:
-        raise ValueError(f"{path} is truncated or not a Parquet file: {_first_line(error)}") from error
+        raise ValueError(f"{path} is truncated or not a Parquet file: {first_line(error)}") from error
     limit = max(MAX_EXPANSION * path.stat().st_size, ALWAYS_ALLOWED)
     declared = _declared_bytes(file.metadata)
     if declared > limit:
@@ -64,7 +64,7 @@ def read_parquet(path: Path, *, skip: Collection[str] = ()) -> tuple[Any, dict[s
         table = file.read(use_threads=False)
         columns = {name: _values(table.column(name)) for name in table.column_names if name not in skip}
     except (arrow.ArrowException, ValueError, OSError, OverflowError) as error:
-        raise ValueError(f"{path} is truncated or not a Parquet file: {_first_line(error)}") from error
+        raise ValueError(f"{path} is truncated or not a Parquet file: {first_line(error)}") from error
     return table, columns
 
 
@@ -89,7 +89,3 @@ def _values(column: Any) -> list[Any]:
         else:
             values += chunk.to_pylist()
     return values
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from iaa.config import Config
-from iaa.data.class_split import ClassSplit
+from iaa.data.dataset import ClassSplit
 from iaa.losses import Baseline
 from iaa.module_as_function import make_callable
 from iaa.retrieval.embeddings import Embeddings

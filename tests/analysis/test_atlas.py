@@ -22,12 +22,12 @@ def test_effective_rank_is_that_of_the_eigenvalues(monkeypatch):
     z, labels = samples([1, 2, 3, 9, 4, 12, 1, 7], dim=4)
     shuffled = torch.randperm(len(z))
     z, labels = z[shuffled], labels[shuffled]
-    found = effective_rank(z, labels, estimate(z, labels, num_classes=8))
+    result = effective_rank(z, labels, estimate(z, labels, num_classes=8))
     _, _, covariance = oracles.estimate(z, labels, 8)
     for k in range(8):
         values = torch.linalg.eigvalsh(covariance[k]).clamp(min=0)
         total = values.sum() ** 2 / values.square().sum() if values.sum() > 0 else torch.tensor(0.0)
-        assert float(found[k]) == pytest.approx(float(total), abs=1e-4)
+        assert float(result[k]) == pytest.approx(float(total), abs=1e-4)
 
 
 def test_a_line_has_rank_one_and_a_ball_almost_all():
@@ -35,18 +35,18 @@ def test_a_line_has_rank_one_and_a_ball_almost_all():
     ball = torch.randn(4000, 6)
     labels = torch.tensor([0] * 30 + [1] * 4000)
     z = torch.cat([line, ball])
-    found = effective_rank(z, labels, estimate(z, labels, num_classes=2)).tolist()
-    assert found[0] == pytest.approx(1, abs=1e-3)
-    assert found[1] == pytest.approx(6, abs=0.1)
+    result = effective_rank(z, labels, estimate(z, labels, num_classes=2)).tolist()
+    assert result[0] == pytest.approx(1, abs=1e-3)
+    assert result[1] == pytest.approx(6, abs=0.1)
 
 
 def test_every_row_is_what_the_equations_say():
     z, labels = samples([1, 3, 6, 9, 50, 4])
     options = {"neighbors": 2, "global_share": 0.2, "falloff": 0.3, "few": 10}
-    found = atlas(z, labels * 10, names={10: "one"}, lenders_shown=2, **options)
+    result = atlas(z, labels * 10, names={10: "one"}, lenders_shown=2, **options)
     count, mean, covariance = oracles.estimate(z, labels, 6)
     corrected = oracles.correct(count, mean, covariance, **options)
-    for k, row in enumerate(found.classes):
+    for k, row in enumerate(result.classes):
         own, after = covariance[k].diagonal(), corrected[k].diagonal()
         assert (row.label, row.count) == (10 * k, count[k])
         assert row.alpha == pytest.approx(oracles.correction_weight(count[k], 0.3, 10), abs=1e-6)
@@ -61,26 +61,26 @@ def test_every_row_is_what_the_equations_say():
             distances = [sample.distance for sample in row.extremes]
             assert distances == sorted(distances, reverse=True)
             assert all(labels[sample.row] == k for sample in row.extremes)
-    assert found.classes[1].name == "one"
-    assert found.classes[4].lenders == ()  # 50 samples borrow nothing
-    borrowed = found.classes[0].lenders
+    assert result.classes[1].name == "one"
+    assert result.classes[4].lenders == ()  # 50 samples borrow nothing
+    borrowed = result.classes[0].lenders
     assert sum(lender.share for lender in borrowed) == pytest.approx(1, abs=1e-5)
     assert borrowed[0].share >= borrowed[1].share
 
 
 def test_few_zero_means_that_nobody_borrows():
     z, labels = samples([3, 4, 5])
-    found = atlas(z, labels, few=0)
-    assert all(row.alpha == 0 and row.lenders == () and row.moved == 0 for row in found.classes)
-    assert json.dumps(plain(found), allow_nan=False)
+    result = atlas(z, labels, few=0)
+    assert all(row.alpha == 0 and row.lenders == () and row.moved == 0 for row in result.classes)
+    assert json.dumps(plain(result), allow_nan=False)
 
 
 def test_ids_and_extremes():
     z, labels = samples([8, 8, 8])
     z[5] += 40
-    found = atlas(z, labels, ids=[f"image {row}" for row in range(24)], extremes_shown=2)
-    assert found.classes[0].extremes[0].id == "image 5"
-    assert len(found.classes[0].extremes) == 2
+    result = atlas(z, labels, ids=[f"image {row}" for row in range(24)], extremes_shown=2)
+    assert result.classes[0].extremes[0].id == "image 5"
+    assert len(result.classes[0].extremes) == 2
 
 
 def test_embeddings_of_a_file_are_enough(tmp_path):

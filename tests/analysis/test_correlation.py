@@ -6,11 +6,10 @@ import torch
 from scipy.stats import spearmanr
 
 from iaa.analysis import correlation as module
+from iaa.analysis.correction_advice import held_out
 from iaa.analysis.correlation import correlation
-from iaa.analysis.holdout import held_out
-from iaa.analysis.permutation import permutations
 from iaa.analysis.serialize import plain
-from iaa.analysis.spearman import spearman
+from iaa.analysis.spearman import permutations, spearman
 from iaa.method.gaussians import ClassStats, cov_distance, estimate, mean_distance
 
 
@@ -24,22 +23,22 @@ def related(classes: int = 40, each: int = 12, dim: int = 6, *, related: bool = 
 
 def test_all_sixteen_coefficients_are_those_of_spearman():
     z, labels = related(12)
-    found = correlation(z, labels, draws=9)
+    result = correlation(z, labels, draws=9)
     stats = estimate(z, labels, num_classes=12)
-    assert len(found.coefficients) == 16
-    for one in found.coefficients:
-        expected = spearman(stats, p=one.p, squared=one.squared, root=one.root)
-        assert one.value == pytest.approx(expected)
-    assert found.value() == found.value(p=2, squared=True, root=False)
+    assert len(result.coefficients) == 16
+    for item in result.coefficients:
+        expected = spearman(stats, p=item.p, squared=item.squared, root=item.root)
+        assert item.value == pytest.approx(expected)
+    assert result.value() == result.value(p=2, squared=True, root=False)
 
 
 def test_labels_may_be_any_numbers_and_small_classes_are_left_out():
     z, labels = related(12)
     labels = labels * 1000 + 7
     odd = torch.tensor([5, 6, 6])
-    found = correlation(torch.cat([z, z[:3]]), torch.cat([labels, odd]), min_samples=3, draws=9)
-    assert (found.classes, found.left_out, found.samples) == (12, 2, (12, 12, 12))
-    assert found.value() == pytest.approx(correlation(z, labels, draws=9).value())
+    result = correlation(torch.cat([z, z[:3]]), torch.cat([labels, odd]), min_samples=3, draws=9)
+    assert (result.classes, result.left_out, result.samples) == (12, 2, (12, 12, 12))
+    assert result.value() == pytest.approx(correlation(z, labels, draws=9).value())
 
 
 def test_permutations_are_the_literal_ones():
@@ -58,24 +57,24 @@ def test_permutations_are_the_literal_ones():
             others = [j for j in range(8) if j != i]
             rows.append(spearmanr(by_mean[i, others], by_cov[i, others]).statistic)
         values.append(sum(rows) / 8)
-    found = permutations(stats, draws=5, seed=3)
+    result = permutations(stats, draws=5, seed=3)
     expected = torch.tensor(values, dtype=torch.float64)
-    assert found.mean == pytest.approx(float(expected.mean()), abs=1e-6)
-    assert found.deviation == pytest.approx(float(expected.std()), abs=1e-6)
-    assert found.observed == pytest.approx(spearman(stats), abs=1e-6)
-    assert found.p_value == (1 + int((expected >= found.observed).sum())) / 6
+    assert result.mean == pytest.approx(float(expected.mean()), abs=1e-6)
+    assert result.deviation == pytest.approx(float(expected.std()), abs=1e-6)
+    assert result.observed == pytest.approx(spearman(stats), abs=1e-6)
+    assert result.p_value == (1 + int((expected >= result.observed).sum())) / 6
 
 
 def test_curves_fall_from_one_to_zero_and_follow_each_other():
     z, labels = related()
-    found = correlation(z, labels, names={0: "zero"}, draws=9)
-    for curve in (found.average, *found.examples):
+    result = correlation(z, labels, names={0: "zero"}, draws=9)
+    for curve in (result.average, *result.examples):
         assert len(curve.position) == 39
         assert curve.mean_distance[0] == pytest.approx(1)
         assert curve.mean_distance[-1] == pytest.approx(0)
         assert list(curve.mean_distance) == sorted(curve.mean_distance, reverse=True)
         assert 0 <= min(curve.cov_distance) <= max(curve.cov_distance) <= 1
-    low, middle, high = (one.coefficient for one in found.examples)
+    low, middle, high = (curve.coefficient for curve in result.examples)
     assert low < middle < high
 
 
@@ -89,24 +88,24 @@ def test_curve_of_a_class_by_hand():
 
 def test_of_many_classes_an_even_sample_is_ranked():
     z, labels = related(30)
-    found = correlation(z, labels, compared=15, draws=9)
-    assert (found.classes, found.compared, found.permutations.classes) == (30, 15, 15)
+    result = correlation(z, labels, compared=15, draws=9)
+    assert (result.classes, result.compared, result.permutations.classes) == (30, 15, 15)
     taken = torch.isin(labels, torch.linspace(0, 29, 15, dtype=torch.float64).round().long())
-    assert found.value() == pytest.approx(correlation(z[taken], labels[taken], draws=9).value())
+    assert result.value() == pytest.approx(correlation(z[taken], labels[taken], draws=9).value())
 
 
 def test_verdict_follows_the_data():
     z, labels = related(each=30)
-    found = correlation(z, labels, draws=99)
-    assert found.verdict.level == "strong"
-    assert found.permutations.p_value == pytest.approx(0.01)
-    assert abs(found.permutations.mean) < 0.05
-    assert found.verdict.helps is not None
+    result = correlation(z, labels, draws=99)
+    assert result.verdict.level == "strong"
+    assert result.permutations.p_value == pytest.approx(0.01)
+    assert abs(result.permutations.mean) < 0.05
+    assert result.verdict.helps is not None
 
     z, labels = related(each=30, related=False)
-    found = correlation(z, labels, draws=99)
-    assert found.verdict.level == "none"
-    assert found.verdict.text.startswith("No correlation")
+    result = correlation(z, labels, draws=99)
+    assert result.verdict.level == "none"
+    assert result.verdict.text.startswith("No correlation")
 
 
 def test_verdict_sees_that_it_is_scale_alone():
@@ -114,10 +113,10 @@ def test_verdict_sees_that_it_is_scale_alone():
     size = 1 + 4 * torch.rand(30, 1)
     labels = torch.arange(30).repeat_interleave(40)
     z = (size * torch.ones(30, 8))[labels] + size[labels] * torch.randn(1200, 8)
-    found = correlation(z, labels, draws=99)
-    assert found.verdict.level == "strong"
-    assert found.shape < 0.5 * found.value()
-    assert any("most of it is scale" in one for one in found.verdict.rests_on)
+    result = correlation(z, labels, draws=99)
+    assert result.verdict.level == "strong"
+    assert result.shape < 0.5 * result.value()
+    assert any("most of it is scale" in reason for reason in result.verdict.rests_on)
 
 
 def test_too_few_classes_is_unknown_or_an_error():
@@ -129,10 +128,10 @@ def test_too_few_classes_is_unknown_or_an_error():
 
 def test_small_classes_are_called_noise():
     z, labels = related(20, each=3)
-    found = correlation(z, labels, draws=9)
-    assert found.held_out is None
-    assert found.verdict.helps is None
-    assert any("mostly noise" in one for one in found.verdict.rests_on)
+    result = correlation(z, labels, draws=9)
+    assert result.held_out is None
+    assert result.verdict.helps is None
+    assert any("mostly noise" in reason for reason in result.verdict.rests_on)
 
 
 def test_borrowing_pays_where_neighbours_are_alike_and_not_where_they_differ():
@@ -161,7 +160,7 @@ def test_halves_are_literal():
     """One halving by hand: nothing of the held-out half is in the estimate."""
     z = torch.randn(3 * 8, 4)
     labels = torch.arange(3).repeat(8)
-    found = held_out(z, labels, num_classes=3, splits=1, seed=5)
+    result = held_out(z, labels, num_classes=3, splits=1, seed=5)
     generator = torch.Generator().manual_seed(5)
     shuffled = torch.randperm(24, generator=generator)
     error = length = 0.0
@@ -171,7 +170,7 @@ def test_halves_are_literal():
         truth = second.var(0, correction=1)
         error += float((first.var(0, correction=0) - truth).square().sum())
         length += float(truth.square().sum())
-    assert found.own == pytest.approx(error / length, rel=1e-5)
+    assert result.own == pytest.approx(error / length, rel=1e-5)
 
 
 def test_it_is_json_and_has_no_nan():

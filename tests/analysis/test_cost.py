@@ -1,9 +1,11 @@
+import json
 import time
 
 import pytest
 import torch
 
-from iaa.analysis.cost import measure, peak_bytes
+from iaa.analysis.cost import Cost, StepCost, measure, peak_bytes, read_cost
+from iaa.analysis.serialize import plain
 
 
 def test_the_peak_is_what_was_held_at_once():
@@ -25,7 +27,7 @@ def test_contenders_take_turns_and_are_held_against_the_first():
         time.sleep(0.002 * (1 + copies))
         return torch.empty(1000 * (1 + copies))
 
-    found = measure(
+    result = measure(
         step,
         lambda: time.sleep(0.01),
         lambda: time.sleep(0.01),
@@ -36,12 +38,21 @@ def test_contenders_take_turns_and_are_held_against_the_first():
         what=["sleep"],
     )
     assert seen[-6:] == [0, 2, 2, 0, 0, 2]
-    none, two = found.steps
+    none, two = result.steps
     assert (none.more_time, none.more_memory) == (0, 0)
     assert two.milliseconds > none.milliseconds
     assert two.low <= two.milliseconds <= two.high
     assert two.more_memory == pytest.approx(200, abs=5)
-    assert found.pass_seconds > 0.02  # half of it took 0.01
-    assert found.statistics_seconds >= 0.01
-    assert found.epoch_seconds == pytest.approx(10 * two.milliseconds / 1000)
-    assert found.what == ("sleep",)
+    assert result.pass_seconds > 0.02  # half of it took 0.01
+    assert result.statistics_seconds >= 0.01
+    assert result.epoch_seconds == pytest.approx(10 * two.milliseconds / 1000)
+    assert result.what == ("sleep",)
+
+
+def test_costs_are_read_as_they_were_written(tmp_path):
+    cost = Cost((StepCost(0, 10.0, 9.0, 11.0, 0.0, 50.0, 0.0),), 0.1, 1.0, 10.0, 5, ("emoji", "2 threads"))
+    (tmp_path / "cost.json").write_text(json.dumps(plain(cost)))
+    assert read_cost(tmp_path / "cost.json") == cost
+    (tmp_path / "cost.json").write_text('{"steps": []}')
+    with pytest.raises(ValueError, match="is not what `iaa analyze cost --out` writes: 'what'"):
+        read_cost(tmp_path / "cost.json")

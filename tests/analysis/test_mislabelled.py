@@ -27,7 +27,7 @@ def test_leaving_out_in_closed_form_is_leaving_out(monkeypatch):
     )  # small ones too
     stats = estimate(z, labels, num_classes=7)
     options = {"neighbors": 3, "falloff": 0.2, "few": math.inf, "global_share": 0.3}
-    found = explain(z, labels, stats, candidates=2, **{**options, "few": 4})  # all borrow all the same
+    result = explain(z, labels, stats, candidates=2, **{**options, "few": 4})  # all borrow all the same
     lent = correct(stats, **{**options, "falloff": 0.0})
     ready = correct(stats, **options)
     overall = sum(stats.count[k] * stats.variance[k] for k in range(7)) / len(z)
@@ -35,8 +35,8 @@ def test_leaving_out_in_closed_form_is_leaving_out(monkeypatch):
         k = int(labels[row])
         rest = z[[i for i in range(len(z)) if labels[i] == k and i != row]]
         if len(rest) == 0:
-            assert math.isnan(found.distance[row])
-            assert math.isnan(found.evidence[row])
+            assert math.isnan(result.distance[row])
+            assert math.isnan(result.evidence[row])
             continue
         alpha = oracles.correction_weight(len(rest), 0.2, math.inf)
         variance = (1 - alpha) * rest.var(0, correction=0) + alpha * lent[k]
@@ -49,10 +49,10 @@ def test_leaving_out_in_closed_form_is_leaving_out(monkeypatch):
                 other = ready[j].maximum(FLOOR * overall) * (1 + 1 / int(stats.count[j]))
                 fits[j] = fit(z[row] - stats.mean[j], other)
         best = max(fits, key=lambda j: fits[j][1])
-        assert float(found.distance[row]) == pytest.approx(own, rel=1e-6)
-        assert int(found.other[row]) == best
-        assert float(found.other_distance[row]) == pytest.approx(fits[best][0], rel=1e-6)
-        assert float(found.evidence[row]) == pytest.approx(fits[best][1] - own_fit, rel=1e-6)
+        assert float(result.distance[row]) == pytest.approx(own, rel=1e-6)
+        assert int(result.other[row]) == best
+        assert float(result.other_distance[row]) == pytest.approx(fits[best][0], rel=1e-6)
+        assert float(result.evidence[row]) == pytest.approx(fits[best][1] - own_fit, rel=1e-6)
 
 
 def fit(gap: torch.Tensor, variance: torch.Tensor) -> tuple[float, float]:
@@ -67,15 +67,15 @@ def test_planted_wrong_labels_are_found_first():
     wrong = labels.clone()
     planted = torch.tensor([3, 40, 77, 101, 150])
     wrong[planted] = (labels[planted] + 5) % 12
-    found = atlas(z, wrong, few=40)
-    first = found.suspects[: len(planted)]
-    assert {one.row for one in first} == set(planted.tolist())
-    for one in first:
-        assert one.label == int(wrong[one.row])
-        assert one.other_label == int(labels[one.row])
-        assert one.distance > one.other_distance
-        assert one.evidence > 0
-    evidence = [one.evidence for one in found.suspects]
+    result = atlas(z, wrong, few=40)
+    first = result.suspects[: len(planted)]
+    assert {suspect.row for suspect in first} == set(planted.tolist())
+    for suspect in first:
+        assert suspect.label == int(wrong[suspect.row])
+        assert suspect.other_label == int(labels[suspect.row])
+        assert suspect.distance > suspect.other_distance
+        assert suspect.evidence > 0
+    evidence = [suspect.evidence for suspect in result.suspects]
     assert evidence == sorted(evidence, reverse=True)
 
 
@@ -83,16 +83,16 @@ def test_planted_labels_are_found_in_classes_of_three():
     z, labels = classes(30, 3, dim=16, apart=4)
     wrong = labels.clone()
     wrong[[0, 30, 60]] = torch.tensor([20, 3, 7])
-    found = atlas(z, wrong)
-    assert {0, 30, 60} <= {one.row for one in found.suspects[:5]}
+    result = atlas(z, wrong)
+    assert {0, 30, 60} <= {suspect.row for suspect in result.suspects[:5]}
 
 
 def test_clean_classes_far_apart_have_no_suspects():
     z, labels = classes(apart=30)
-    found = atlas(z, labels)
-    assert found.suspects == ()
-    assert found.suspected == 0
-    distances = [one.distance for row in found.classes for one in row.extremes]
+    result = atlas(z, labels)
+    assert result.suspects == ()
+    assert result.suspected == 0
+    distances = [suspect.distance for row in result.classes for suspect in row.extremes]
     assert max(distances) < 3
 
 
@@ -100,7 +100,7 @@ def test_dead_dimensions_and_equal_samples_do_no_harm():
     z, labels = classes(4, 6)
     z = torch.cat([z, torch.zeros(24, 2), torch.full((24, 1), 3.0)], dim=1)
     z[:6] = z[0]  # a class of equal samples
-    found = atlas(z, labels)
-    assert all(math.isfinite(one.distance) for row in found.classes for one in row.extremes)
+    result = atlas(z, labels)
+    assert all(math.isfinite(suspect.distance) for row in result.classes for suspect in row.extremes)
     with pytest.raises(ValueError, match="no variance to measure distances in"):
         atlas(torch.ones(6, 3), torch.arange(6) // 3)

@@ -26,8 +26,8 @@ def test_it_is_the_average_coefficient_of_scipy(p, squared, root, monkeypatch):
     for i in range(1, 14):  # the first class has one sample and takes no part
         others = [j for j in range(1, 14) if j != i]
         expected.append(spearmanr(by_mean[i, others], by_cov[i, others]).statistic)
-    found = iaa.spearman(stats, p=p, squared=squared, root=root)
-    assert found == pytest.approx(sum(expected) / len(expected))
+    result = iaa.spearman(stats, p=p, squared=squared, root=root)
+    assert result == pytest.approx(sum(expected) / len(expected))
 
 
 def test_ties_share_their_rank():

@@ -82,6 +82,7 @@ def test_completion_names_commands_options_and_presets():
         (["iaa", "train", "--optimizer.l"], ["--optimizer.lr"]),
         (["iaa", "train", "cars-ms", "--dry"], ["--dry-run"]),
         (["iaa", "serve", "x", "--no-o"], ["--no-open"]),
+        (["iaa", "embed", "x", "--mod"], ["--model"]),
         (["iaa", "ablate", "few-s"], ["few-samples"]),
     ],
 )

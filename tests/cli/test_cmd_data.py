@@ -84,8 +84,8 @@ def test_sheet_draws_a_row_per_class(tmp_path, capsys):
         (["stats", "folder:/no/such/place"], "folder /no/such/place does not exist"),
     ],
 )
-def test_errors_are_one_line(words, message, capsys):
-    assert main(["data", *words]) == 2
+def test_errors_are_one_line(arguments, message, capsys):
+    assert main(["data", *arguments]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1

@@ -17,8 +17,10 @@ def run(tmp_path_factory) -> Path:
 
 def test_onnx_prints_the_largest_difference_and_nothing_else(run, tmp_path):
     """In a process of its own: what the exporter says of its insides must not reach the user."""
-    words = ["export", str(run), "--out", str(tmp_path / "m.onnx")]
-    done = subprocess.run([sys.executable, "-m", "iaa", *words], capture_output=True, text=True, check=True)
+    arguments = ["export", str(run), "--out", str(tmp_path / "m.onnx")]
+    done = subprocess.run(
+        [sys.executable, "-m", "iaa", *arguments], capture_output=True, text=True, check=True
+    )
     first, second = done.stdout.splitlines()
     assert first.startswith(f"wrote {tmp_path / 'm.onnx'}: ")
     assert "8 numbers per embedding" in first
@@ -45,8 +47,8 @@ def test_safetensors_are_written_into_the_run(run, capsys):
         (["--to", "safetensors", "--vectors"], "--vectors is for onnx"),
     ],
 )
-def test_errors_are_one_line(run, words, message, capsys):
-    assert main(["export", str(run), *words]) == 2
+def test_errors_are_one_line(run, arguments, message, capsys):
+    assert main(["export", str(run), *arguments]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1

@@ -21,7 +21,7 @@ def run(tmp_path_factory):
     """A finished run with its report, as `iaa train` leaves it."""
     data = tiny_runs.images(tmp_path_factory.mktemp("data"), classes=16)
     out = tmp_path_factory.mktemp("runs")
-    words = [
+    arguments = [
         "--run.out",
         str(out),
         "--run.name",
@@ -31,9 +31,9 @@ def run(tmp_path_factory):
         "--split.val-classes",
         "0.2",
     ]
-    words += ["--images.size", "16", "--images.workers", "0", "--network.dim", "8", "--epochs", "2"]
-    words += ["--batch.classes", "4", "--augment.neighbors", "3", "--split.test-share", "0.4"]
-    assert main(["train", "--data", f"folder:{data}", "--model", "convnet", *words]) == 0
+    arguments += ["--images.size", "16", "--images.workers", "0", "--network.dim", "8", "--epochs", "2"]
+    arguments += ["--batch.classes", "4", "--augment.neighbors", "3", "--split.test-share", "0.4"]
+    assert main(["train", "--data", f"folder:{data}", "--model", "convnet", *arguments]) == 0
     return out / "run-1"
 
 
@@ -95,7 +95,7 @@ def test_runs_stand_side_by_side(run, tmp_path):
 
 
 def test_figures_go_to_files(vectors, tmp_path, capsys):
-    words = [
+    arguments = [
         "report",
         str(vectors),
         "--out",
@@ -103,11 +103,11 @@ def test_figures_go_to_files(vectors, tmp_path, capsys):
         "--figures",
         str(tmp_path / "figures"),
     ]
-    assert main(words) == 0
+    assert main(arguments) == 0
     page, *written = [Path(line) for line in capsys.readouterr().out.split()]
     assert page == tmp_path / "page.html"
     assert all(path.parent == tmp_path / "figures" and path.stat().st_size > 500 for path in written)
-    drawn = {"tsne", "correlation", "similarity", "variety", "weights"}
+    drawn = {"tsne-originals", "tsne-synthetics", "correlation", "similarity", "variety", "weights"}
     assert {f"{name}{ending}" for name in drawn for ending in (".svg", ".png")} <= {p.name for p in written}
     strips = {"queries-drawn-at-random.png", "the-worst-queries.png", "nearest-real-images.png"}
     assert strips <= {path.name for path in written}
@@ -119,9 +119,9 @@ def test_vectors_without_images_leave_sections_out_and_say_why(vectors, tmp_path
     Embeddings(bare.z, bare.labels, class_names=bare.class_names).save(alone)
     page = tmp_path / "page.html"
     assert main(["report", str(alone), "--out", str(page)]) == 0
-    found = sections(page)
-    assert {"results", "correlation", "space", "classes", "left-out"} <= set(found)
-    assert not {"retrieval", "training", "synthetics", "cost"} & set(found)
+    result = sections(page)
+    assert {"results", "correlation", "space", "classes", "left-out"} <= set(result)
+    assert not {"retrieval", "training", "synthetics", "cost"} & set(result)
     text = page.read_text()
     assert "the images cannot be found, such as" in text
     assert "there is no log.jsonl with a complete epoch" in text
@@ -133,8 +133,8 @@ def test_the_folder_of_images_can_be_given(vectors, tmp_path):
     moved = tmp_path / "moved.safetensors"
     Embeddings(bare.z, bare.labels, bare.ids, bare.class_names).save(moved)
     page = tmp_path / "page.html"
-    words = ["report", str(moved), "--out", str(page), "--images", str(vectors.parent), "--queries", "2"]
-    assert main([*words, "--answers", "3"]) == 0
+    arguments = ["report", str(moved), "--out", str(page), "--images", str(vectors.parent), "--queries", "2"]
+    assert main([*arguments, "--answers", "3"]) == 0
     assert "retrieval" in sections(page)
     assert page.read_text().count('class="tile query"') >= 4
 
@@ -148,9 +148,9 @@ def test_the_folder_of_images_can_be_given(vectors, tmp_path):
         (["EMPTY"], "has no embeddings of 'test': it is not a run directory"),
     ],
 )
-def test_errors_are_one_line(words, message, run, tmp_path, capsys):
+def test_errors_are_one_line(arguments, message, run, tmp_path, capsys):
     places = {"RUN": str(run), "EMPTY": str(tmp_path)}
-    assert main(["report", *(places.get(word, word) for word in words)]) == 2
+    assert main(["report", *(places.get(word, word) for word in arguments)]) == 2
     error = capsys.readouterr().err.strip().splitlines()
     assert len(error) == 1
     assert message in error[0]
@@ -173,7 +173,7 @@ def test_a_failing_report_costs_a_line_and_nothing_else(fault, message, run, mon
     def fail(*_, **__):
         raise fault
 
-    monkeypatch.setattr("iaa.report.write.write_report", fail)
+    monkeypatch.setattr("iaa.report.page.write_report", fail)
     cmd_train._report(Run(run), quiet=False)
     (line,) = capsys.readouterr().out.splitlines()
     assert message in line
@@ -187,7 +187,7 @@ def test_a_missing_extra_is_named_before_any_work(run, monkeypatch, capsys):
             raise ImportError(f"jinja2 is not installed: pip install 'iaa[{extra}]'")
         return need(module, extra=extra)
 
-    monkeypatch.setattr("iaa.report.write.need", without)
+    monkeypatch.setattr("iaa.report.page.need", without)
     assert main(["report", str(run)]) == 2
     assert "pip install 'iaa[report]'" in capsys.readouterr().err
 
@@ -196,8 +196,8 @@ def test_synthetics_are_decoded_and_shown(vectors, tmp_path, capsys):
     run = tmp_path / "run"
     run.mkdir()
     shutil.copy(vectors, run / "embeddings.safetensors")
-    words = ["--side", "8", "--epochs", "2", "--shown", "3", "--copies", "2"]
-    assert main(["analyze", "decode", str(run), "--figure", str(tmp_path / "decoded.png"), *words]) == 0
+    arguments = ["--side", "8", "--epochs", "2", "--shown", "3", "--copies", "2"]
+    assert main(["analyze", "decode", str(run), "--figure", str(tmp_path / "decoded.png"), *arguments]) == 0
     out, err = capsys.readouterr()
     assert out.split() == [str(run / "decoded.safetensors"), str(tmp_path / "decoded.png")]
     assert "43 images" in err or "44 images" in err  # nine tenths of 48

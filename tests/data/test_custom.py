@@ -115,8 +115,8 @@ def test_sequences_are_kept_row_by_row(tmp_path):
 @pytest.mark.parametrize(
     ("box", "message"),
     [
-        ({"x_1": 1}, "t.csv has half a box: it lacks the column y_1 and x_2 and y_2"),
-        ({"x_1": 1, "y_1": 1, "x_2": 4, "y_2": ""}, "t.csv, row 1: half a box, y_2 are empty"),
+        ({"x_1": 1}, "t.csv has an incomplete box: it lacks the column y_1 and x_2 and y_2"),
+        ({"x_1": 1, "y_1": 1, "x_2": 4, "y_2": ""}, "t.csv, row 1: incomplete box: y_2 empty"),
         ({"x_1": 5, "y_1": 1, "x_2": 4, "y_2": 9}, r"row 1: a box needs x_1 < x_2 .*, got 5, 1, 4, 9"),
         ({"x_1": 1, "y_1": 9, "x_2": 4, "y_2": 9}, r"row 1: a box needs x_1 < x_2 .*, got 1, 9, 4, 9"),
         ({"x_1": 1, "y_1": 9, "x_2": "inf", "y_2": 19}, "row 1: a box needs"),

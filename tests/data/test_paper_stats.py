@@ -40,9 +40,9 @@ def test_the_papers_own_slips_are_computed():
 
 
 def test_differences_name_part_and_number():
-    found = {"train": Facts(5_864, 100, 60, 41, 58.6, 3.5), "test": Facts(5_923, 100)}
-    assert differences("cub", found) == ["test samples: 5,923 here, 5,924 in the paper"]
-    assert differences("emoji", found) == []
+    counts = {"train": Facts(5_864, 100, 60, 41, 58.6, 3.5), "test": Facts(5_923, 100)}
+    assert differences("cub", counts) == ["test samples: 5,923 here, 5,924 in the paper"]
+    assert differences("emoji", counts) == []
 
 
 @pytest.mark.parametrize(

@@ -32,10 +32,10 @@ def test_every_plan_is_balanced(sizes, classes, per_class, world_size, small, se
     assert len(plan) % world_size == 0
     for batch in range(len(plan)):
         rows = plan[batch]
-        found, counts = np.unique(labels[rows], return_counts=True)
-        dealt[found] += 1
-        assert 2 <= len(found) <= classes  # never a batch of one class
-        wanted = per_class if small == "repeat" else np.minimum(np.array(sizes)[found], per_class)
+        seen, counts = np.unique(labels[rows], return_counts=True)
+        dealt[seen] += 1
+        assert 2 <= len(seen) <= classes  # never a batch of one class
+        wanted = per_class if small == "repeat" else np.minimum(np.array(sizes)[seen], per_class)
         assert (counts == wanted).all()
         enough = np.isin(labels[rows], np.flatnonzero(np.array(sizes) >= per_class))
         assert len(set(rows[enough])) == enough.sum()  # no image twice where the class has enough

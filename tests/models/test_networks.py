@@ -42,7 +42,7 @@ def test_the_oldest_bn_inception_files_fit_too(tmp_path):
 
 
 def test_googlenet_gets_the_input_that_torchvision_makes_for_it(tmp_path):
-    """Their network takes the ImageNet normalisation and converts; ours is told the right one at once."""
+    """Their network takes the ImageNet normalisation and converts; ours gets the right one at once."""
     state = published("googlenet")
     torch.save(state, tmp_path / "googlenet.pth")
     ours = build("googlenet", weights=tmp_path / "googlenet.pth", dim=None).eval()
@@ -86,3 +86,34 @@ def test_size_scales_the_resize_along():
 def test_an_unknown_backbone_is_named_with_the_nearest():
     with pytest.raises(ValueError, match=r"got 'resnet51' \(did you mean 'resnet50'\?\)"):
         build("resnet51")
+
+
+@pytest.mark.parametrize("size", [32, 48, 64])
+def test_the_convnet_takes_small_images_of_any_size(size):
+    embedder = build("convnet", dim=16).eval()
+    assert embedder.backbone(torch.rand(2, 3, size, size)).shape == (2, 256, size // 16, size // 16)
+    assert embedder(torch.rand(2, 3, size, size)).shape == (2, 16)
+
+
+def test_the_convnet_is_small_and_starts_from_scratch():
+    embedder = build("convnet")
+    assert sum(p.numel() for p in embedder.parameters()) < 1_500_000
+    assert embedder.loaded is None
+
+
+def test_the_convnet_learns_to_tell_stripes_apart():
+    torch.manual_seed(0)
+    labels = torch.arange(32) % 2
+    stripes = torch.where(torch.arange(32) % 4 < 2, 1.0, -1.0).expand(32, 3, 32, 32)
+    images = torch.where(labels[:, None, None, None] == 0, stripes, stripes.transpose(2, 3))
+    images = images + 0.5 * torch.randn(32, 3, 32, 32)
+    embedder = build("convnet", dim=2)
+    optimiser = torch.optim.Adam(embedder.parameter_groups(lr=1e-3))
+    losses = []
+    for _ in range(5):
+        loss = torch.nn.functional.cross_entropy(embedder(images), labels)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.3 * losses[0]

@@ -149,13 +149,13 @@ def test_a_command_line_starts_from_a_preset_a_file_or_nothing(tmp_path):
 
 def test_descriptions_name_table_command_and_numbers():
     text = describe("cars-ms")
-    for words in (
+    for expected in (
         "Table III, Table VI",
         "iaa train cars-ms --root FOLDER",
         "--augment.copies 0",
         "R@1 84.2",
     ):
-        assert words in text
+        assert expected in text
     assert "(medium): R@1 94.3" in describe("vehicleid-ms-resnet50")
     assert line("cub-circle") == "circle on cub, googlenet: R@1 60.5 -> 60.9 with IAA (Table X)"
 

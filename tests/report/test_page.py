@@ -23,7 +23,7 @@ from iaa.report.blocks import (
     Table,
     TableCell,
 )
-from iaa.report.figure_style import Figure, label_text, legend, panels
+from iaa.report.figure_style import Figure, label_text, panels
 from iaa.report.page import render
 
 EVIL = "</script></style><img src=x onerror=alert(1)>\"'`<script>alert(2)</script>`{{ 7 * 7 }}"
@@ -55,7 +55,7 @@ class Seen(HTMLParser):
 def figure():
     with panels() as (drawn, (axes,)):
         axes.plot([0, 1], label=label_text(EVIL, 200))
-        legend(axes)
+        axes.legend()
     return Figure("figure", drawn, EVIL, EVIL, EVIL)
 
 

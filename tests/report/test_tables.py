@@ -6,8 +6,7 @@ import torch
 
 from iaa import Embeddings
 from iaa.presets import find
-from iaa.report.findings import Findings, Scores
-from iaa.report.run_files import RunSummary
+from iaa.report.findings import Findings, RunSummary, Scores
 from iaa.report.tables import run_facts, score_tables
 from iaa.report.thumbnails import Thumbnails
 from iaa.retrieval.significance import Difference

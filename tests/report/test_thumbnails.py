@@ -24,12 +24,12 @@ def opened(uri):
 
 
 def test_images_are_found_by_path_or_below_a_folder(folder):
-    found = Thumbnails([folder])
-    assert found.path("2/0.png") == folder / "2/0.png"
-    assert found.path(str(folder / "2/0.png")) == folder / "2/0.png"
-    assert found.path("7/0.png") is None
-    assert found.path("17") is None  # a row number is no image
-    pixels = opened(found.uri("2/0.png"))
+    thumbnails = Thumbnails([folder])
+    assert thumbnails.path("2/0.png") == folder / "2/0.png"
+    assert thumbnails.path(str(folder / "2/0.png")) == folder / "2/0.png"
+    assert thumbnails.path("7/0.png") is None
+    assert thumbnails.path("17") is None  # a row number is no image
+    pixels = opened(thumbnails.uri("2/0.png"))
     assert pixels.shape == (12, 12, 3)  # square, not enlarged
     assert np.abs(pixels - hostile_gallery.colour(2)).max() < 12
 
@@ -45,10 +45,10 @@ def test_a_box_is_cut_out(tmp_path):
 
 def test_broken_and_missing_images_are_none(tmp_path):
     (tmp_path / "broken.png").write_bytes(b"no image")
-    found = Thumbnails([tmp_path])
-    assert found.uri("broken.png") is None
-    assert found.uri("missing.png") is None
-    assert found.pixels("missing.png", 8) is None
+    thumbnails = Thumbnails([tmp_path])
+    assert thumbnails.uri("broken.png") is None
+    assert thumbnails.uri("missing.png") is None
+    assert thumbnails.pixels("missing.png", 8) is None
 
 
 def test_pixels_have_the_side_asked_for(folder):

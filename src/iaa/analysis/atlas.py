@@ -103,77 +103,43 @@ def atlas(
     class_names = [(names or {}).get(label, str(label)) for label in known.tolist()]
     sample_ids = list(ids) if ids is not None else [str(row) for row in range(len(z))]
     explained = explain(z, inverse, stats, candidates=candidates, tick=tick, **correction)
-    likely = explained.evidence.nan_to_num(-torch.inf)
+    alpha = correction_weight(stats.count.to(stats.mean.dtype), **_only(correction, "falloff", "few"))
+    corrected = correct(stats, **correction)
+    length = stats.variance.norm(dim=1)
+    moved = (corrected - stats.variance).norm(dim=1) / length
+    lent = _lent(stats, alpha, lenders_shown, _only(correction, *KERNEL))
+    extremes = _extremes(explained, inverse, len(known), extremes_shown)
+    tensors = (stats.count, stats.variance.sum(1), corrected.sum(1), effective_rank(z, inverse, stats), alpha)
+    columns = (tensor.tolist() for tensor in (known, *tensors, moved, length))
+    rows = []
+    for position, row in enumerate(zip(*columns, strict=True)):
+        label, count, total, after, rank, borrows, shift, size = row
+        rows.append(
+            ClassRow(
+                label=label,
+                name=class_names[position],
+                count=count,
+                total_variance=total,
+                corrected_variance=after,
+                effective_rank=rank if count > 1 and size > 0 else None,
+                alpha=borrows,
+                lenders=tuple(Lender(int(known[i]), class_names[i], share) for i, share in lent[position]),
+                moved=shift if size > 0 else None,
+                extremes=tuple(Sample(i, sample_ids[i], distance) for i, distance in extremes[position]),
+            )
+        )
     return Atlas(
-        classes=_rows(
-            z,
-            inverse,
-            stats,
-            explained,
-            known,
-            class_names,
-            sample_ids,
-            lenders_shown,
-            extremes_shown,
-            correction,
-        ),
+        classes=tuple(rows),
         suspects=suspects(explained, inverse, known, class_names, sample_ids, suspects_shown),
-        suspected=int((likely > 0).sum()),
+        suspected=int((explained.evidence > 0).sum()),
         samples=len(z),
         dim=z.shape[1],
         options=dict(correction),
     )
 
 
-def _rows(
-    z: Tensor,
-    labels: Int[Tensor, "N"],
-    stats: ClassStats,
-    explained: Explained,
-    known: Tensor,
-    names: list[str],
-    ids: list[str],
-    lenders_shown: int,
-    extremes_shown: int,
-    correction: dict[str, Any],
-) -> tuple[ClassRow, ...]:
-    weight = {key: correction[key] for key in ("falloff", "few") if key in correction}
-    alpha = correction_weight(stats.count.to(stats.mean.dtype), **weight)
-    corrected = correct(stats, **correction)
-    length = stats.variance.norm(dim=1)
-    moved = (corrected - stats.variance).norm(dim=1) / length
-    rank = effective_rank(z, labels, stats)
-    lent = _lent(stats, alpha, lenders_shown, {key: correction[key] for key in KERNEL if key in correction})
-    extremes = _extremes(explained, labels, len(known), extremes_shown)
-    columns = zip(
-        known.tolist(),
-        names,
-        stats.count.tolist(),
-        stats.variance.sum(1).tolist(),
-        corrected.sum(1).tolist(),
-        rank.tolist(),
-        alpha.tolist(),
-        lent,
-        moved.tolist(),
-        length.tolist(),
-        extremes,
-        strict=True,
-    )
-    return tuple(
-        ClassRow(
-            label=label,
-            name=name,
-            count=count,
-            total_variance=total,
-            corrected_variance=after,
-            effective_rank=directions if count > 1 and size > 0 else None,
-            alpha=borrows,
-            lenders=tuple(Lender(int(known[i]), names[i], share) for i, share in lender),
-            moved=shift if size > 0 else None,
-            extremes=tuple(Sample(row, ids[row], distance) for row, distance in extreme),
-        )
-        for label, name, count, total, after, directions, borrows, lender, shift, size, extreme in columns
-    )
+def _only(options: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: options[name] for name in names if name in options}
 
 
 def effective_rank(
@@ -210,11 +176,10 @@ def _lent(
     lent: list[list[tuple[int, float]]] = [[] for _ in range(len(alpha))]
     borrows = (alpha > 0).nonzero().flatten()
     near, shares = lenders(stats, borrows, **kernel)
-    most, which = shares.topk(min(shown, shares.shape[1]), dim=1)
-    for row, lenders_, how in zip(
-        borrows.tolist(), near.gather(1, which).tolist(), most.tolist(), strict=True
-    ):
-        lent[row] = [(i, share) for i, share in zip(lenders_, how, strict=True) if share > 0]
+    largest, which = shares.topk(min(shown, shares.shape[1]), dim=1)
+    columns = (borrows.tolist(), near.gather(1, which).tolist(), largest.tolist())
+    for row, classes, parts in zip(*columns, strict=True):
+        lent[row] = [(i, share) for i, share in zip(classes, parts, strict=True) if share > 0]
     return lent
 
 

@@ -1,17 +1,15 @@
 """The correlation discovery: all metrics, curves, a permutation baseline, a verdict (Sec. IV-B, VI-C)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
-from iaa.analysis.correction_advice import Verdict, judge
-from iaa.analysis.holdout import HeldOut, held_out
-from iaa.analysis.permutation import Permutations, permutations
-from iaa.analysis.spearman import coefficients, distances
+from iaa.analysis.correction_advice import HeldOut, Verdict, held_out, judge
+from iaa.analysis.spearman import Permutations, coefficients, distances, permutations
 from iaa.method.checks import check_whole
 from iaa.method.gaussians import ClassStats, estimate
 
@@ -80,7 +78,14 @@ class Correlation:
     average: Curve
     examples: tuple[Curve, ...]
     """Classes with a low, a middling and a high coefficient (10, 50, 90 % of them are below)."""
-    verdict: Verdict
+    few: float
+    """Classes of more samples borrow nothing (Eq. 16)."""
+    borrowing: int
+    """Classes of at most ``few`` samples."""
+    verdict: Verdict = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "verdict", judge(self))
 
     def value(self, *, p: float = 2, squared: bool = True, root: bool = False) -> float:
         """The coefficient of one pair of metrics."""
@@ -116,31 +121,19 @@ def correlation(
             f"of {len(known)} classes"
         )
     taken = _even(large, compared)
-    kept = stats.take(taken)
+    ranked = stats.take(taken)
     metrics = [(p, squared, root) for squared, root in PAIRS for p in POWERS]
-    values = coefficients(kept, metrics, tick=lambda done: tick(0.8 * done))
+    values = coefficients(ranked, metrics, tick=lambda done: tick(0.8 * done))
     single = values[metrics.index(PAPER)]
-    shape = float(coefficients(_without_scale(kept), [PAPER])[0].nanmean())
+    shape = float(coefficients(_without_scale(ranked), [PAPER])[0].nanmean())
     permuted = permutations(stats.take(_even(taken, COMPARED)), draws=draws, seed=seed)
     tick(0.9)
     splits = 5 if len(large) <= COMPARED else 1  # over so many classes chance averages out
     halves = held_out(z, inverse, num_classes=len(known), splits=splits, seed=seed, **correction)
-    average, examples = _curves(kept, single, known[taken], names or {})
+    average, examples = _curves(ranked, single, known[taken], names or {})
     count = stats.count[large].sort().values
     samples = (int(count[0]), int(count[len(count) // 2]), int(count[-1]))
     few = float(correction.get("few", 40))
-    coefficient = float(single.nanmean())
-    verdict = judge(
-        coefficient=coefficient,
-        shape=shape,
-        p_value=permuted.p_value,
-        chance=(permuted.mean, permuted.deviation),
-        classes=len(large),
-        samples=samples,
-        borrowing=int((stats.count[large] <= few).sum()),
-        few=few,
-        held_out=halves,
-    )
     tick(1.0)
     means = tuple(
         Coefficient(p, squared, root, float(value.nanmean()))
@@ -161,7 +154,8 @@ def correlation(
         held_out=halves,
         average=average,
         examples=examples,
-        verdict=verdict,
+        few=few,
+        borrowing=int((stats.count[large] <= few).sum()),
     )
 
 
@@ -200,13 +194,14 @@ def _along(stats: ClassStats, rows: Tensor, at: Tensor) -> Float[Tensor, "2 B P"
     by_mean = distances(stats.mean.square(), rows, 2).double()
     by_cov = distances(stats.variance, rows, 2).double()
     ordered, order = by_mean.sort(dim=1, descending=True, stable=True)
-    both = torch.stack([ordered, by_cov.gather(1, order)])
-    low, span = both.amin(2, keepdim=True), both.amax(2, keepdim=True) - both.amin(2, keepdim=True)
-    return ((both - low) / span.where(span > 0, 1))[:, :, at]
+    curves = torch.stack([ordered, by_cov.gather(1, order)])
+    low, high = curves.aminmax(dim=2, keepdim=True)
+    span = high - low
+    return ((curves - low) / span.where(span > 0, 1))[:, :, at]
 
 
-def _numbers(both: Float[Tensor, "2 P"]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    return tuple(both[0].tolist()), tuple(both[1].tolist())
+def _numbers(curves: Float[Tensor, "2 P"]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    return tuple(curves[0].tolist()), tuple(curves[1].tolist())
 
 
 def _even(classes: Tensor, most: int) -> Tensor:

@@ -4,9 +4,11 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
+from iaa.files import read_json
 from iaa.method.checks import check_whole
 
 
@@ -58,7 +60,7 @@ def measure(
     what: Sequence[str] = (),
     tick: Callable[[float], None] = lambda done: None,
 ) -> Cost:
-    """Time ``step(copies)`` in turns, so that a busy moment hits all alike; then statistics and pass.
+    """Time ``step(copies)`` in turns, so that a busy moment affects all equally; then statistics and pass.
 
     The order of the turns is reversed every other round. Memory is measured in separate steps. ``embed``
     goes through ``pass_share`` of the training set, and its time is scaled to the whole set.
@@ -104,6 +106,16 @@ def measure(
         rounds=rounds,
         what=tuple(what),
     )
+
+
+def read_cost(path: Path) -> Cost:
+    """What ``iaa analyze cost --out`` has written."""
+    try:
+        content = read_json(path)
+        steps = tuple(StepCost(**step) for step in content.pop("steps"))
+        return Cost(**{**content, "steps": steps, "what": tuple(content["what"])})
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is not what `iaa analyze cost --out` writes: {error}") from error
 
 
 def peak_bytes(work: Callable[[], object], device: str = "cpu") -> float:

@@ -53,20 +53,20 @@ def variety(stats: ClassStats, *, labels: Sequence[int] | None = None) -> Variet
     By chance, a variance estimated from n normal samples has mean 1 - 1 / n and variance 2 (n - 1) / n^2, in
     units of the true one, and the global one has mean 1 - C / N. Classes are numbered if ``labels`` is None.
     """
-    kept = (stats.count >= 2).nonzero().flatten()
+    several = (stats.count >= 2).nonzero().flatten()
     overall = global_variance(stats).double()
     length = overall.norm().clamp(min=1e-30)
-    n = stats.count[kept].double()
-    distance = (stats.variance[kept].double() - overall).norm(dim=1) / length
+    n = stats.count[several].double()
+    distance = (stats.variance[several].double() - overall).norm(dim=1) / length
     share = 1 - len(stats.count) / float(stats.count.sum())
     expected = (2 * (n - 1) / n.square() + (1 - 1 / n - share).square()).sqrt() / share
     all_labels = torch.arange(len(stats.count)) if labels is None else torch.as_tensor(labels)
     return Variety(
-        labels=tuple(all_labels[kept.cpu()].tolist()),
+        labels=tuple(all_labels[several.cpu()].tolist()),
         count=tuple(map(int, n.tolist())),
         distance=tuple(distance.tolist()),
         expected=tuple(expected.tolist()),
-        left_out=len(stats.count) - len(kept),
+        left_out=len(stats.count) - len(several),
     )
 
 

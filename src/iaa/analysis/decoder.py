@@ -1,6 +1,6 @@
 """Synthetics in pixel space (Fig. 15): a small decoder from embeddings back to a run's own images.
 
-The paper maps back with a pretrained BigGAN. This decoder has seen nothing but the images at hand, so it is
+The paper maps back with a pretrained BigGAN. This decoder is trained on the given images alone, so it is
 blurred where embeddings leave details open; ``explained`` measures it on held-out images.
 """
 
@@ -131,17 +131,17 @@ def decode(
     held, seen = order.split([max(1, int(HELD_OUT * len(z))), len(z) - max(1, int(HELD_OUT * len(z)))])
     decoder = learn(z[seen], images[seen], epochs=epochs, seed=seed, tick=tick)
     rows = from_different_classes(held, numbers, shown)
-    drawn = draw(z[rows], numbers[rows], augment, copies=copies, seed=seed)
+    synthetics = draw(z[rows], numbers[rows], augment, copies=copies, seed=seed)
     with torch.inference_mode():
         decoded = torch.cat([decoder(part) for part in z[held].split(256)])
         truth = images[held].float() / 255
         mean = images[seen].float().mean(0) / 255
         variance = (truth - mean).square().sum().clamp(min=1e-12)
         explained = 1 - float((decoded - truth).square().sum() / variance)
-        own, synthetic = decoder(z[rows]), decoder(drawn.flatten(0, 1)).unflatten(0, drawn.shape[:2])
-    return Decoded(
-        rows, images[rows], _bytes(own), _bytes(synthetic), len(seen), len(held), explained, epochs
-    )
+        own = decoder(z[rows])
+        pixels = decoder(synthetics.flatten(0, 1)).unflatten(0, synthetics.shape[:2])
+    shown_images = (images[rows], _bytes(own), _bytes(pixels))
+    return Decoded(rows, *shown_images, len(seen), len(held), explained, epochs)
 
 
 def save(result: Decoded, path: Path) -> None:

@@ -49,13 +49,13 @@ def worst(evaluation: Evaluation, count: int, *, seed: int = 0) -> Int64[Tensor,
     """Queries of lowest MAP@R, of different classes; among equals those most similar to a wrong image."""
     counted = evaluation.result.counted
     queries, scores = evaluation.query[counted], evaluation.result.map_at_r[counted]
-    some = torch.randperm(len(queries), generator=torch.Generator().manual_seed(seed))
-    some = some[scores[some].argsort(stable=True)][:CANDIDATES]
-    nearest = retrieve(evaluation, queries[some], count=1)
+    candidates = torch.randperm(len(queries), generator=torch.Generator().manual_seed(seed))
+    candidates = candidates[scores[candidates].argsort(stable=True)][:CANDIDATES]
+    nearest = retrieve(evaluation, queries[candidates], count=1)
     wrong = nearest.similarity[:, 0] * (1 if evaluation.distance == "cosine" else -1)
     order = wrong.argsort(descending=True, stable=True)
-    order = order[scores[some][order].argsort(stable=True)]
-    return from_different_classes(queries[some[order]], evaluation.data.labels, count)
+    order = order[scores[candidates][order].argsort(stable=True)]
+    return from_different_classes(queries[candidates[order]], evaluation.data.labels, count)
 
 
 def from_different_classes(

@@ -1,14 +1,19 @@
-"""Experiments: arms (variants of one configuration) trained over equal seeds, paired tests, and tables."""
+"""Experiments: arms (variants of one configuration) trained over equal seeds, and paired tests over seeds.
+
+torch is imported inside the functions: the command line reads this module for ``--help``.
+"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from iaa.analysis.paired_tests import paired, spread
-from iaa.analysis.serialize import csv_text, markdown_table
+if TYPE_CHECKING:
+    from torch import Tensor
 
 TestScores = Mapping[str, Mapping[str, float]]
 """By test set and metric, as in a run's ``metrics.json``."""
+MOST_FLIPS = 20
+"""Seeds up to which all sign flips are counted."""
 
 
 @dataclass(frozen=True)
@@ -127,96 +132,6 @@ def mean_scores(row: ArmRow, test: str) -> dict[str, float]:
     return {metric: score.mean for metric, score in row.scores[test].items()}
 
 
-def arm_table(experiment: Experiment, test: str) -> list[list[str]]:
-    """Head and rows of one test set, a row per arm: R@1, RP, MAP@R, the gain in R@1, the paper's numbers."""
-    scores = experiment.rows[0].scores[test]
-    metrics = [next(iter(scores)), *(name for name in ("RP", "MAP@R") if name in scores)]
-    datasets = list(dict.fromkeys(name for row in experiment.rows for name in row.paper))
-    compares = any(row.against for row in experiment.rows)
-    head = ["arm", *metrics]
-    head += [f"{metrics[0]} gained", "over", "p (t)"] if compares else []
-    table = [head + [f"paper, {name}" for name in datasets]]
-    for row in experiment.rows:
-        scores = row.scores[test]
-        cells = [row.arm, *(_number(scores[metric].mean, scores[metric].deviation) for metric in metrics)]
-        if compares:
-            gain = scores[metrics[0]]
-            cells += [_gain(gain), row.against or "", _p(gain.p_t) if gain.difference is not None else ""]
-        table.append(cells + [f"{row.paper[name]:.1f}" if name in row.paper else "" for name in datasets])
-    return table
-
-
-def metric_table(
-    experiment: Experiment,
-    test: str,
-    *,
-    untrained: Mapping[str, Mapping[str, float]] | None = None,
-    paper: Mapping[str, Mapping[str, float]] | None = None,
-) -> list[list[str]]:
-    """Head and rows of one test set, arms below each other for every metric, untrained scores first.
-
-    ``untrained`` is by row and metric, ``paper`` by arm and metric.
-    """
-    head = ["metric", "arm", "score", "difference", "p (t)", "p (flips)", *(["paper"] if paper else [])]
-    table = [head]
-    for metric in experiment.rows[0].scores[test]:
-        lines = [
-            [name, f"{scores[metric]:.2f}"] for name, scores in (untrained or {}).items() if metric in scores
-        ]
-        for row in experiment.rows:
-            score = row.scores[test][metric]
-            line = [row.arm, _number(score.mean, score.deviation)]
-            if score.difference is not None:
-                line += [_gain(score), _p(score.p_t), _p(score.p_flip)]
-            printed = (paper or {}).get(row.arm, {}).get(metric)
-            line += [""] * (5 - len(line)) + ([f"{printed:.1f}"] if printed else [])
-            lines.append(line)
-        for position, line in enumerate(lines):
-            cells = [metric if position == 0 else "", *line]
-            table.append(cells + [""] * (len(head) - len(cells)))
-    return table
-
-
-def summary(experiment: Experiment) -> dict[str, Any]:
-    """By test set, metric and arm, as in ``comparison.json``: mean, deviation, values and the paired test."""
-    arms = {row.arm: row for row in experiment.rows}
-    cells: dict[str, Any] = {}
-    for test, metrics in experiment.rows[0].scores.items():
-        cells[test] = {metric: {} for metric in metrics}
-        for row in experiment.rows:
-            for metric, score in row.scores[test].items():
-                cell: dict[str, Any] = {"mean": score.mean, "deviation": score.deviation}
-                cell["values"] = list(score.values)
-                if row.against is not None:
-                    reference = arms[row.against].scores[test][metric].values
-                    cell["against_baseline"] = asdict(paired(reference, score.values))
-                cells[test][metric][row.arm] = cell
-    return cells
-
-
-def markdown(title: str, tables: Mapping[str, Sequence[Sequence[str]]], notes: Sequence[str]) -> str:
-    """A page: a table per test set, then the notes."""
-    text = [f"# {title}", ""]
-    for test, (head, *rows) in tables.items():
-        if len(tables) > 1:
-            text += [f"## {test}", ""]
-        text += [*markdown_table(head, rows), ""]
-    return "\n".join([*text, *(f"- {note}" for note in notes)]) + "\n"
-
-
-def comma_separated(experiment: Experiment) -> str:
-    """CSV with a row per arm, test set, metric and seed."""
-    head = ["arm", "series", "x", "changes", "test", "metric", "seed", "score"]
-    rows = (
-        [row.arm, row.series, row.x, "; ".join(row.changes), test, metric, seed, value]
-        for row in experiment.rows
-        for test, scores in row.scores.items()
-        for metric, score in scores.items()
-        for seed, value in zip(experiment.seeds, score.values, strict=True)
-    )
-    return csv_text(head, rows)
-
-
 def _scores(
     runs: Mapping[int, TestScores], reference: Mapping[int, TestScores] | None, seeds: Sequence[int]
 ) -> dict[str, dict[str, Score]]:
@@ -235,15 +150,8 @@ def _scores(
 def _score(values: Sequence[float], reference: Sequence[float] | None) -> Score:
     gain = None if reference is None else paired(reference, values)
     mean, deviation = spread(values)
-    return Score(
-        mean=mean,
-        deviation=deviation,
-        values=tuple(values),
-        difference=None if gain is None else gain.difference,
-        difference_deviation=None if gain is None else gain.deviation,
-        p_t=None if gain is None else gain.p_t,
-        p_flip=None if gain is None else gain.p_flip,
-    )
+    tested = (gain.difference, gain.deviation, gain.p_t, gain.p_flip) if gain else (None,) * 4
+    return Score(mean, deviation, tuple(values), *tested)
 
 
 def _without_effect(rows: Sequence[ArmRow]) -> list[str]:
@@ -264,15 +172,81 @@ def _without_effect(rows: Sequence[ArmRow]) -> list[str]:
     ]
 
 
-def _gain(score: Score) -> str:
-    return "" if score.difference is None else _number(score.difference, score.difference_deviation, "+")
+@dataclass(frozen=True)
+class Paired:
+    """B minus A over n seeds; None where n is too small (or too large) for a value."""
+
+    n: int
+    difference: float
+    deviation: float | None
+    """Sample standard deviation of the differences."""
+    p_t: float | None
+    """Two-sided paired t-test, which assumes normal differences; None where they are all equal."""
+    p_flip: float | None
+    """Two-sided exact sign-flip test, free of assumptions; it cannot fall below ``least``."""
+    least: float
+    """Smallest p-value that a sign-flip test over n seeds can give: 2 of 2^n flips."""
 
 
-def _number(value: float, deviation: float | None, sign: str = "") -> str:
-    return f"{value:{sign}.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")
+def paired(a: Sequence[float], b: Sequence[float]) -> Paired:
+    """Compare the scores of two arms, seed by seed.
+
+    >>> test = paired([50.0, 52.0, 51.0], [51.0, 54.0, 52.5])
+    >>> test.difference, test.p_flip, test.least
+    (1.5, 0.25, 0.25)
+    """
+    import torch
+
+    if len(a) != len(b) or not len(a):
+        raise ValueError(f"both arms need one score per seed, got {len(a)} and {len(b)}")
+    gain = torch.tensor(b, dtype=torch.float64) - torch.tensor(a, dtype=torch.float64)
+    n = len(gain)
+    mean, deviation = float(gain.mean()), float(gain.std()) if n > 1 else None
+    p_flip = _sign_flip(gain) if n <= MOST_FLIPS else None
+    return Paired(n, mean, deviation, _t_test(mean, deviation, n), p_flip, 2.0 ** (1 - n))
 
 
-def _p(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.3f}" if value >= 0.001 else "< 0.001"
+def spread(scores: Sequence[float]) -> tuple[float, float | None]:
+    """Mean and sample standard deviation (None for one score)."""
+    import torch
+
+    values = torch.tensor(scores, dtype=torch.float64)
+    return float(values.mean()), float(values.std()) if len(values) > 1 else None
+
+
+def caution(n: int, level: float = 0.05) -> str:
+    """A warning that so few seeds cannot show much; empty if they are enough.
+
+    >>> caution(6)
+    ''
+    """
+    enough = next(m for m in range(2, 64) if 2.0 ** (1 - m) <= level)
+    if n >= enough:
+        return ""
+    if n == 1:
+        return (
+            f"One seed proves nothing: the difference may be chance. {enough} seeds can reach p < {level:g}."
+        )
+    return (
+        f"With {n} seeds the smallest p the sign-flip test can give is {2.0 ** (1 - n):g}; {enough} seeds "
+        f"can reach p < {level:g}. The t-test can fall lower, but assumes normal differences."
+    )
+
+
+def _t_test(mean: float, deviation: float | None, n: int) -> float | None:
+    if deviation is None or deviation <= 1e-9 * abs(mean):  # no spread to hold the mean against
+        return None
+    from scipy.special import stdtr  # scipy comes with pytorch-metric-learning
+
+    return float(2 * stdtr(n - 1, -abs(mean) / (deviation / n**0.5)))
+
+
+def _sign_flip(gain: "Tensor") -> float:
+    """Share of all 2^n sign patterns whose sum is at least as far from zero as the observed one."""
+    import torch
+
+    sums = torch.zeros(1, dtype=torch.float64)
+    for difference in gain:
+        sums = torch.cat([sums + difference, sums - difference])
+    rounding = 1e-9 * gain.abs().sum()
+    return float((sums.abs() >= gain.sum().abs() - rounding).double().mean())

@@ -27,7 +27,7 @@ def best_untrained(rows: Mapping[str, Scores]) -> str | None:
 
 
 def lowered(scores: Scores, reference: Scores) -> list[str]:
-    """The metrics that are lower than those of the reference, in words.
+    """The metrics that are lower than those of the reference, as text.
 
     >>> lowered({"R@1": 60.8, "MAP@R": 27.5}, {"R@1": 85.0, "MAP@R": 27.5})
     ['R@1 60.8 instead of 85.0']

@@ -1,6 +1,7 @@
-"""Rank correlation of two kinds of distances between classes, block by block (Eq. 9-10)."""
+"""Rank correlation of mean and covariance distances between classes (Eq. 9-10), and its value by chance."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
@@ -28,10 +29,10 @@ def spearman(
     check_number("p", p, least=1)
     check_whole("min_samples", min_samples, least=1)
     stats = check_stats(stats)
-    kept = stats.take((stats.count >= min_samples).nonzero().flatten())
-    if len(kept.count) < 3:
+    ranked = stats.take((stats.count >= min_samples).nonzero().flatten())
+    if len(ranked.count) < 3:
         return float("nan")
-    return float(coefficients(kept, [(p, squared, root)]).nanmean())
+    return float(coefficients(ranked, [(p, squared, root)]).nanmean())
 
 
 @torch.no_grad()
@@ -79,3 +80,50 @@ def _correlation(a: Float[Tensor, "B N"], b: Float[Tensor, "B N"]) -> Float[Tens
     a, b = a - a.mean(1, keepdim=True), b - b.mean(1, keepdim=True)
     lengths: Tensor = a.norm(dim=1) * b.norm(dim=1)
     return (a * b).sum(1) / lengths
+
+
+@dataclass(frozen=True)
+class Permutations:
+    """The coefficient when covariances are assigned to classes at random (p = 2, the paper's metrics)."""
+
+    draws: int
+    classes: int
+    """Classes that took part; an even sample if there are very many."""
+    observed: float
+    """The coefficient of these classes with their own covariances."""
+    mean: float
+    deviation: float
+    p_value: float
+    """Share of the draws, the real one included, with a coefficient at least as large; one-sided."""
+
+
+@torch.no_grad()
+def permutations(stats: ClassStats, *, draws: int = 999, seed: int = 0) -> Permutations:
+    """The coefficient (p = 2) when it is chance which covariance belongs to which class.
+
+    A Mantel test: with centred and normalised ranks A and B, whose diagonals are 0, the coefficient is the
+    sum of A * B over classes, and a permutation of classes only reorders B. All classes given take part.
+    """
+    check_whole("draws", draws, least=1)
+    number = len(stats.count)
+    by_mean, by_cov = (_standardized(values) for values in (stats.mean.square(), stats.variance))
+    generator = torch.Generator().manual_seed(seed)
+    observed = float((by_mean * by_cov).sum() / number)
+    permuted = torch.empty(draws, dtype=torch.float64)
+    for draw in range(draws):
+        order = torch.randperm(number, generator=generator).to(by_cov.device)
+        permuted[draw] = (by_mean * by_cov[order][:, order]).sum() / number
+    at_least = int((permuted >= observed - 1e-9).sum())
+    mean, deviation = float(permuted.mean()), float(permuted.std()) if draws > 1 else 0.0
+    return Permutations(draws, number, observed, mean, deviation, (at_least + 1) / (draws + 1))
+
+
+def _standardized(values: Float[Tensor, "C D"]) -> Float[Tensor, "C C"]:
+    """Ranks of each class's distances to the others, centred and of length 1; its own entry is 0."""
+    number = len(values)
+    rows = torch.arange(number, device=values.device)
+    ranked = ranks(distances(values, rows, 2))
+    centred = ranked - ranked.mean(1, keepdim=True)
+    length = centred.norm(dim=1, keepdim=True)
+    unit = torch.where(length > 0, centred / length, 0)  # all distances equal: nothing to rank
+    return unit.new_zeros(number, number).scatter_(1, others(rows, number), unit).float()

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from iaa.cli.output import Output, ResultTable
-from iaa.presets.paper_correlations import paper_correlations
+from iaa.presets.paper_tables import paper_correlations
 
 if TYPE_CHECKING:
     from iaa.analysis.atlas import Atlas
     from iaa.analysis.correlation import Correlation
     from iaa.analysis.cost import Cost
     from iaa.analysis.covariance_spread import Variety, Weights
-    from iaa.analysis.mining import Mining
     from iaa.analysis.pair_similarity import Similarity
+    from iaa.analysis.training_log import Mining
 
 PRINTED = 20
 """Rows of a long table that are printed."""
@@ -35,16 +35,15 @@ def correlation(result: "Correlation", title: str, data: str) -> Output:
         for name, table in paper.items():
             if pair in table:
                 rows.append([f"    paper, {name}", *(table[pair].get(p) for p in POWERS)])
-    head = ["distances of", *(f"p = {p}" for p in POWERS)]
-    formats = dict.fromkeys(head[1:], ".3f")
-    coefficients = ResultTable("correlation", f"Spearman coefficient; {title}", head, rows, formats=formats)
+    columns = {"distances of": "", **{f"p = {p}": ".3f" for p in POWERS}}
+    coefficients = ResultTable("correlation", f"Spearman coefficient; {title}", columns, rows)
     points = [
         [curve.name, position, mean, cov]
         for curve in (result.average, *result.examples)
         for position, mean, cov in zip(curve.position, curve.mean_distance, curve.cov_distance, strict=True)
     ]
-    head = ["class", "position", "mean distance", "covariance distance"]
-    curves = ResultTable("curves", "", head, points, printed=0)
+    columns = dict.fromkeys(("class", "position", "mean distance", "covariance distance"), "")
+    curves = ResultTable("curves", "", columns, points, printed=0)
     notes = [result.verdict.text, *result.verdict.rests_on]
     if result.left_out:
         notes.append(
@@ -59,11 +58,10 @@ def correlation(result: "Correlation", title: str, data: str) -> Output:
 
 def variety(result: "Variety", title: str, names: dict[int, str]) -> Output:
     """The classes farthest from the global covariance first."""
-    columns = zip(result.labels, result.count, result.distance, result.expected, strict=True)
-    rows = [[label, names.get(label, str(label)), *numbers] for label, *numbers in columns]
+    classes = zip(result.labels, result.count, result.distance, result.expected, strict=True)
+    rows = [[label, names.get(label, str(label)), *numbers] for label, *numbers in classes]
     rows.sort(key=lambda row: -float(str(row[3])))
-    head = ["label", "class", "samples", "distance", "by sampling alone"]
-    formats = {"distance": ".3f", "by sampling alone": ".3f"}
+    columns = {"label": "", "class": "", "samples": "", "distance": ".3f", "by sampling alone": ".3f"}
     notes = [
         "Distance of a class's variances from the global ones, divided by the norm of the global ones. By "
         "sampling alone: what a class of this size would show if its true variances were the global ones "
@@ -71,21 +69,20 @@ def variety(result: "Variety", title: str, names: dict[int, str]) -> Output:
         f"{100 * result.beyond:.0f} % of {len(rows):,} classes are farther away than that.",
     ]
     notes += [f"{result.left_out:,} classes with a single sample are left out."] if result.left_out else []
-    return Output([ResultTable("variety", title, head, rows, PRINTED, formats)], notes)
+    return Output([ResultTable("variety", title, columns, rows, PRINTED)], notes)
 
 
 def weights(result: "Weights") -> Output:
     """A row per class size."""
-    head = ["n", *(f"β = {curve.falloff:g}" for curve in result.curves)]
+    columns = {"n": "", **{f"β = {curve.falloff:g}": ".3f" for curve in result.curves}}
     rows = list(zip(result.count, *(curve.alpha for curve in result.curves), strict=True))
-    formats = dict.fromkeys(head[1:], ".3f")
-    title = f"α by class size, τ = {result.few:g}"
-    return Output([ResultTable("weights", title, head, rows, formats=formats)])
+    return Output([ResultTable("weights", f"α by class size, τ = {result.few:g}", columns, rows)])
 
 
 def similarity(results: Sequence["Similarity"]) -> Output:
     """A row per run; the histograms as a file."""
-    head = ["", "positive", "±", "negative", "± ", "overlap", "d-prime", "positive pairs", "negative pairs"]
+    columns = {"": "", "positive": ".3f", "±": ".3f", "negative": ".3f", "± ": ".3f", "overlap": ".3f"}
+    columns |= {"d-prime": ".3f", "positive pairs": ",", "negative pairs": ","}
     rows = [
         [
             *(run.name, run.positive_mean, run.positive_deviation, run.negative_mean, run.negative_deviation),
@@ -93,7 +90,6 @@ def similarity(results: Sequence["Similarity"]) -> Output:
         ]
         for run in results
     ]
-    formats = dict.fromkeys(head[1:7], ".3f") | {"positive pairs": ",", "negative pairs": ","}
     bins = [
         [run.name, low, high, positive, negative]
         for run in results
@@ -101,8 +97,9 @@ def similarity(results: Sequence["Similarity"]) -> Output:
             run.edges, run.edges[1:], run.positive, run.negative, strict=False
         )
     ]
-    histogram = ResultTable("histograms", "", ["name", "from", "to", "positive", "negative"], bins, printed=0)
-    pairs = ResultTable("similarity", "cosine similarity of all pairs", head, rows, None, formats)
+    bin_columns = dict.fromkeys(("name", "from", "to", "positive", "negative"), "")
+    histogram = ResultTable("histograms", "", bin_columns, bins, printed=0)
+    pairs = ResultTable("similarity", "cosine similarity of all pairs", columns, rows)
     notes = [
         "Overlap: area shared by the two histograms, 0 to 1. d-prime: distance of the means in deviations."
     ]
@@ -111,25 +108,25 @@ def similarity(results: Sequence["Similarity"]) -> Output:
 
 def mining(results: Sequence["Mining"]) -> Output:
     """A row per run and epoch."""
-    head = [
-        *("run", "epoch", "negatives a step", "synthetic negatives"),
-        *("positives a step", "synthetic positives", "loss"),
-    ]
+    columns = {"run": "", "epoch": "", "negatives a step": ",.0f", "synthetic negatives": ".1%"}
+    columns |= {"positives a step": ",.0f", "synthetic positives": ".1%", "loss": ".4f"}
     rows = []
     for run in results:
-        columns = [run.epochs, run.negatives, run.synthetic_negatives]
-        columns += [run.positives, run.synthetic_positives, run.loss]
-        rows += [[run.name, *values] for values in zip(*columns, strict=True)]
-    formats = {"negatives a step": ",.0f", "positives a step": ",.0f", "loss": ".4f"}
-    formats |= {"synthetic negatives": ".1%", "synthetic positives": ".1%"}
+        negatives, positives = (
+            (run.negatives, run.synthetic_negatives),
+            (run.positives, run.synthetic_positives),
+        )
+        epochs = zip(run.epochs, *negatives, *positives, run.loss, strict=True)
+        rows += [[run.name, *values] for values in epochs]
     notes = [f"{run.name}: its loss mines no pairs." for run in results if not run.chooses]
     title = "mined pairs, means over the steps of an epoch"
-    return Output([ResultTable("mining", title, head, rows, None, formats)], notes)
+    return Output([ResultTable("mining", title, columns, rows)], notes)
 
 
 def cost(result: "Cost") -> Output:
     """A row per number of copies."""
-    head = ["M", "ms a step", "quartiles", "more time, %", "MiB", "more memory, %"]
+    columns = {"M": "", "ms a step": ".1f", "quartiles": "", "more time, %": "+.1f", "MiB": ".1f"}
+    columns |= {"more memory, %": "+.1f"}
     rows = [
         [
             *(step.copies, step.milliseconds, f"{step.low:.1f} - {step.high:.1f}", step.more_time),
@@ -137,8 +134,6 @@ def cost(result: "Cost") -> Output:
         ]
         for step in result.steps
     ]
-    formats = {"ms a step": ".1f", "MiB": ".1f"}
-    formats |= {"more time, %": "+.1f", "more memory, %": "+.1f"}
     notes = [
         f"Statistics: {result.statistics_seconds:.2f} s; the pass before them: {result.pass_seconds:.1f} s; "
         f"an epoch of steps with the most copies: {result.epoch_seconds:.1f} s.",
@@ -146,15 +141,13 @@ def cost(result: "Cost") -> Output:
         "by the quickest step. Quartiles far apart mean that other programs kept the machine busy.",
         *result.what,
     ]
-    return Output([ResultTable("cost", "cost of synthetics", head, rows, None, formats)], notes)
+    return Output([ResultTable("cost", "cost of synthetics", columns, rows)], notes)
 
 
 def atlas(result: "Atlas", title: str, printed: int) -> Output:
     """Classes with the most variance first on the screen, all in the file; then suspects."""
-    head = [
-        *("label", "class", "n", "variance", "corrected", "effective rank", "α", "moved"),
-        *("lenders", "extremes"),
-    ]
+    columns = {"label": "", "class": "", "n": "", "variance": ".4g", "corrected": ".4g"}
+    columns |= {"effective rank": ".1f", "α": ".2f", "moved": ".2f", "lenders": "", "extremes": ""}
     rows = [
         [
             *(row.label, row.name, row.count, row.total_variance, row.corrected_variance, row.effective_rank),
@@ -164,9 +157,9 @@ def atlas(result: "Atlas", title: str, printed: int) -> Output:
         ]
         for row in sorted(result.classes, key=lambda row: -row.total_variance)
     ]
-    formats = {"variance": ".4g", "corrected": ".4g", "effective rank": ".1f", "α": ".2f", "moved": ".2f"}
-    classes = ResultTable("atlas", title, head, rows, printed, formats, hidden=("extremes",))
-    head = ["id", "label", "class", "distance", "explained by", "its label", "its distance", "evidence"]
+    classes = ResultTable("atlas", title, columns, rows, printed, hidden=("extremes",))
+    columns = {"id": "", "label": "", "class": "", "distance": ".2f", "explained by": "", "its label": ""}
+    columns |= {"its distance": ".2f", "evidence": ".2f"}
     lines = [
         [
             *(sample.id, sample.label, sample.name, sample.distance),
@@ -174,8 +167,7 @@ def atlas(result: "Atlas", title: str, printed: int) -> Output:
         ]
         for sample in result.suspects
     ]
-    formats = dict.fromkeys(("distance", "its distance", "evidence"), ".2f")
-    suspects = ResultTable("suspects", "likely mislabelled", head, lines, printed, formats)
+    suspects = ResultTable("suspects", "likely mislabelled", columns, lines, printed)
     notes = [
         f"{result.suspected:,} of {result.samples:,} samples are explained better by another class than by "
         "their own without them. Distances in standard deviations, root mean square over dimensions; "

@@ -4,24 +4,11 @@ import importlib
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
 
-import tyro
-
-from iaa.analysis.experiments import (
-    Experiment,
-    Study,
-    arm_table,
-    comma_separated,
-    markdown,
-    mean_scores,
-    tabulate,
-)
-from iaa.analysis.paired_tests import caution
-from iaa.analysis.regression import regression_note, untrained_rows
-from iaa.analysis.serialize import plain
+from iaa.analysis.experiments import Experiment, Study, caution, tabulate
+from iaa.analysis.serialize import arm_table, comma_separated, markdown, plain
 from iaa.cli.config_options import parse
-from iaa.cli.multirun import changed, experiment_name, read_outcomes, train_arms
+from iaa.cli.multirun import ExperimentOptions, RunOutcomes, experiment_name, run_experiment
 from iaa.cli.output import print_tables
 from iaa.config import Config
 from iaa.errors import unknown
@@ -36,20 +23,11 @@ more seeds adds what is missing. It writes ablation.md, .csv, .json and, with ia
 
 
 @dataclass(frozen=True)
-class AblateOptions:
+class AblateOptions(ExperimentOptions):
     """What is trained."""
 
-    config: Annotated[Config, tyro.conf.arg(name="")]
-    seeds: int = 3
-    """Number of seeds, counted from --seed."""
     arms: tuple[str, ...] = ()
     """Only these arms of the ablation, and those they are compared with; all if not given."""
-    jobs: int = 1
-    """Runs at a time, each in a process of its own."""
-    out: Path | None = None
-    """Directory of the ablation; ablate-NAME-PRESET below --run.out if not given."""
-    quiet: bool = False
-    """Show no progress."""
 
 
 def run(arguments: list[str]) -> int:
@@ -64,19 +42,11 @@ def run(arguments: list[str]) -> int:
         prog=f"iaa ablate {study.name}",
         description=f"{describe(study)}\n\n{HELP}",
     )
-    if options.seeds < 1:
-        raise ValueError(f"seeds must be at least 1, got {options.seeds}")
-    if options.config.augment.copies == 0:
-        raise ValueError(
-            "augment.copies is 0: every arm would be a baseline; leave it out, or give 1 or more"
-        )
     study = _selected(study, options.arms)
     name = experiment_name(arguments[1:], options.config)
     home = options.out or Path(options.config.run.out) / f"ablate-{study.name}-{name}"
-    configs = {arm.name: changed(options.config, arm.changes) for arm in study.arms}
-    seeds = list(range(options.config.seed, options.config.seed + options.seeds))
-    folders = train_arms(home, configs, seeds, quiet=options.quiet, jobs=options.jobs)
-    ablation = _outcome(study, folders, options.config, command=f"iaa ablate {shlex.join(arguments)}")
+    _, outcomes = run_experiment(options, {arm.name: arm.changes for arm in study.arms}, home)
+    ablation = _outcome(study, outcomes, options.config, command=f"iaa ablate {shlex.join(arguments)}")
     tables = {test: arm_table(ablation, test) for test in ablation.rows[0].scores}
     files = _write(home, ablation, markdown(ablation.title, tables, ablation.notes))
     notes = [f"- {note}" for note in ablation.notes]
@@ -118,43 +88,29 @@ def _selected(study: Study, wanted: tuple[str, ...]) -> Study:
     return replace(study, arms=tuple(arm for arm in study.arms if arm.name in keep)) if keep else study
 
 
-def _outcome(
-    study: Study, folders: dict[str, dict[int, Path]], config: Config, *, command: str
-) -> Experiment:
-    outcomes = read_outcomes(folders)
-    seeds = list(next(iter(folders.values())))
+def _outcome(study: Study, outcomes: RunOutcomes, config: Config, *, command: str) -> Experiment:
+    seeds = [str(seed) for seed in next(iter(outcomes.scores.values()))]
     network = config.model if config.vectors_file is None else "a head on given vectors"
     loss = "each loss named" if study.name in ("losses", "generation") else config.loss
+    before = []
+    for name, tests in outcomes.untrained.items():
+        scores = (", ".join(f"{key} {value:.2f}" for key, value in test.items()) for test in tests.values())
+        before.append(f"{name}, before any training: {'; '.join(scores)}")
     notes = [
-        f"Percent, mean ± standard deviation over seeds ({', '.join(map(str, seeds))}). Gains are seed by "
+        f"Percent, mean ± standard deviation over seeds ({', '.join(seeds)}). Gains are seed by "
         "seed: arms share a seed, and so initial weights, batches and budget. p of a paired t-test.",
         caution(len(seeds)),
         f"Here: {loss} on {config.data.partition(':')[0]}, {network}, {config.epochs} epochs. The paper: "
         "GoogLeNet, 512 dimensions, whole network trained for 100 epochs; compare the order of rows and "
         "their gaps.",
-        *(
-            f"{name}, before any training: "
-            + "; ".join(
-                ", ".join(f"{metric} {value:.2f}" for metric, value in scores.items())
-                for scores in tests.values()
-            )
-            for name, tests in outcomes.untrained.items()
-        ),
+        *before,
         f"`{command}`",
         outcomes.origin,
     ]
     ablation = tabulate(
-        study,
-        outcomes.scores,
-        seconds=outcomes.training_seconds,
-        notes=[note for note in notes if note],
+        study, outcomes.scores, seconds=outcomes.training_seconds, notes=[*filter(None, notes)]
     )
-    warnings = [
-        regression_note(mean_scores(row, test), untrained_rows(outcomes.untrained, test), name=row.arm)
-        for row in ablation.rows
-        for test in row.scores
-    ]
-    return replace(ablation, notes=(*filter(None, warnings), *ablation.notes))
+    return replace(ablation, notes=(*outcomes.warnings(ablation), *ablation.notes))
 
 
 def _write(home: Path, ablation: Experiment, page: str) -> list[str]:
@@ -165,7 +121,7 @@ def _write(home: Path, ablation: Experiment, page: str) -> list[str]:
     written = ["ablation.md", "ablation.csv", "ablation.json"]
     try:
         figures = importlib.import_module("iaa.report.figures")
-        figures.ablation(ablation, home / "ablation.svg")
+        figures.ablation(ablation).save(home / "ablation.svg")
     except ImportError as missing:  # the numbers do not depend on it
         return [*written, f"no figure: {missing}"]
     return [*written, "ablation.svg"]

@@ -7,7 +7,7 @@ import tyro
 
 from iaa.cli import analysis_tables as tables
 from iaa.cli.cmd_analyze_decode import command as decode
-from iaa.cli.output import FigureFile, finish
+from iaa.cli.output import TO_TERMINAL, OutputGroup, TableOptions, finish
 from iaa.cli.run_paths import check_paths
 from iaa.progress import progress
 from iaa.report.analysis_input import AnalysisInput, Split, read_input
@@ -23,9 +23,7 @@ def correlation(
     min_samples: int = 2,
     draws: int = 999,
     seed: int = 0,
-    out: Path | None = None,
-    figure: FigureFile = None,
-    json: bool = False,
+    output: OutputGroup = TO_TERMINAL,
 ) -> int:
     """Do similar means go with similar covariances? Tables I and VIII, Fig. 3 and 4, and a verdict.
 
@@ -38,62 +36,53 @@ def correlation(
         min_samples: Only classes with at least this many samples.
         draws: Random permutations.
         seed: Seed of permutations and held-out halves.
-        out: Directory for correlation.md, .csv and .json, and curves.csv.
-        figure: Draw the curves to this file (.svg, .png).
-        json: Print JSON instead of tables.
+        output: Where results go.
     """
     from iaa.analysis.correlation import correlation as analyze
 
-    given = _read(source, split)
+    analysed = _read(source, split)
     with progress("correlation") as tick:
         result = analyze(
-            given.data.z.float(),
-            given.data.labels,
-            names=given.data.class_names,
+            analysed.data.z.float(),
+            analysed.data.labels,
+            names=analysed.data.class_names,
             min_samples=min_samples,
             draws=draws,
             seed=seed,
             tick=tick,
-            **given.correction,
+            **analysed.correction,
         )
-    output = tables.correlation(result, given.title, given.dataset)
-    return finish("correlation", result, output, out=out, figure=figure, json=json)
+    return finish("correlation", result, tables.correlation(result, analysed.title, analysed.dataset), output)
 
 
 def variety(
     source: Source,
     split: Split = "auto",
-    out: Path | None = None,
-    figure: FigureFile = None,
-    json: bool = False,
+    output: OutputGroup = TO_TERMINAL,
 ) -> int:
     """How far is every class's covariance from the global one? Fig. 5, with what sampling alone gives.
 
     Args:
         source: An embeddings file or a run.
         split: Which classes; auto takes the training classes, where there are any.
-        out: Directory for variety.md, .csv and .json.
-        figure: Draw it to this file (.svg, .png).
-        json: Print JSON instead of tables.
+        output: Where results go.
     """
     from iaa.analysis.covariance_spread import variety as analyze
     from iaa.method.gaussians import estimate
 
-    given = _read(source, split)
-    known, inverse = given.data.labels.unique(return_inverse=True)
-    stats = estimate(given.data.z.float(), inverse, num_classes=len(known))
+    analysed = _read(source, split)
+    known, inverse = analysed.data.labels.unique(return_inverse=True)
+    stats = estimate(analysed.data.z.float(), inverse, num_classes=len(known))
     result = analyze(stats, labels=known.tolist())
-    output = tables.variety(result, given.title, given.data.class_names or {})
-    return finish("variety", result, output, out=out, figure=figure, json=json)
+    names = analysed.data.class_names or {}
+    return finish("variety", result, tables.variety(result, analysed.title, names), output)
 
 
 def weights(
     falloffs: tuple[float, ...] = (0.01, 0.05, 0.1, 0.5, 1.0),
     few: float = 40,
     most: int = 60,
-    out: Path | None = None,
-    figure: FigureFile = None,
-    json: bool = False,
+    output: OutputGroup = TO_TERMINAL,
 ) -> int:
     """How much does a class of n samples borrow? alpha over n for several beta: Eq. 16, Fig. 9a.
 
@@ -101,23 +90,19 @@ def weights(
         falloffs: Values of beta.
         few: Classes with more samples borrow nothing (tau).
         most: Largest n.
-        out: Directory for weights.md, .csv and .json.
-        figure: Draw the curves to this file (.svg, .png).
-        json: Print JSON instead of a table.
+        output: Where results go.
     """
     from iaa.analysis.covariance_spread import weights as analyze
 
     result = analyze(falloffs=falloffs, few=few, most=most)
-    return finish("weights", result, tables.weights(result), out=out, figure=figure, json=json)
+    return finish("weights", result, tables.weights(result), output)
 
 
 def similarity(
     sources: Inputs,
     split: Split = "auto",
     bins: int = 100,
-    out: Path | None = None,
-    figure: FigureFile = None,
-    json: bool = False,
+    output: OutputGroup = TO_TERMINAL,
 ) -> int:
     """How far apart are positive and negative pairs? Histograms, overlap and d-prime of all pairs: Fig. 12.
 
@@ -125,42 +110,38 @@ def similarity(
         sources: Embeddings files or runs, compared.
         split: Which classes; auto takes the test classes, where there are any.
         bins: Bins of the histograms, between a cosine of -1 and 1.
-        out: Directory for similarity.md, .csv and .json, and histograms.csv.
-        figure: Draw the histograms to this file (.svg, .png).
-        json: Print JSON instead of a table.
+        output: Where results go.
     """
     from iaa.analysis.pair_similarity import similarity as analyze
 
     results = []
     for path in _at_least_one(sources):
-        given = _read(path, split, otherwise="test")
-        with progress(f"pairs of {given.name}") as tick:
-            results.append(analyze(given.data.z, given.data.labels, name=given.name, bins=bins, tick=tick))
-    return finish("similarity", results, tables.similarity(results), out=out, figure=figure, json=json)
+        analysed = _read(path, split, otherwise="test")
+        with progress(f"pairs of {analysed.name}") as tick:
+            results.append(
+                analyze(analysed.data.z, analysed.data.labels, name=analysed.name, bins=bins, tick=tick)
+            )
+    return finish("similarity", results, tables.similarity(results), output)
 
 
-def mining(runs: Runs, out: Path | None = None, figure: FigureFile = None, json: bool = False) -> int:
+def mining(runs: Runs, output: OutputGroup = TO_TERMINAL) -> int:
     """Which pairs did mining choose in training, and how many were synthetic? From the logs: Fig. 10.
 
     Args:
         runs: Run directories, compared.
-        out: Directory for mining.md, .csv and .json.
-        figure: Draw the curves to this file (.svg, .png).
-        json: Print JSON instead of a table.
+        output: Where results go.
     """
-    from iaa.analysis.mining import mining as analyze
+    from iaa.analysis.training_log import mining as analyze
 
     results = [analyze(run) for run in _at_least_one(runs)]
-    return finish("mining", results, tables.mining(results), out=out, figure=figure, json=json)
+    return finish("mining", results, tables.mining(results), output)
 
 
 def cost(
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     copies: tuple[int, ...] = (0, 1, 2, 3, 4, 5),
     rounds: int = 15,
-    out: Path | None = None,
-    figure: FigureFile = None,
-    json: bool = False,
+    output: OutputGroup = TO_TERMINAL,
 ) -> int:
     """What do synthetics cost? Time and memory of real steps for M = 0 to 5, and of the statistics: Fig. 11.
 
@@ -168,9 +149,7 @@ def cost(
         run: A run directory, which is not changed: its data, network, loss, batch and optimiser are used.
         copies: Numbers of synthetics; the others are compared with the first.
         rounds: Steps of each, taking turns.
-        out: Directory for cost.md, .csv and .json.
-        figure: Draw it to this file (.svg, .png).
-        json: Print JSON instead of a table.
+        output: Where results go.
     """
     check_paths(run)
     from iaa.allocator import keep_freed_memory
@@ -179,7 +158,7 @@ def cost(
     keep_freed_memory()  # as in training
     with progress("steps") as tick:
         result = run_cost(run, copies=copies, rounds=rounds, tick=tick)
-    return finish("cost", result, tables.cost(result), out=out, figure=figure, json=json)
+    return finish("cost", result, tables.cost(result), output)
 
 
 def atlas(
@@ -189,8 +168,7 @@ def atlas(
     extremes: int = 3,
     suspects: int = 100,
     rows: int = 20,
-    out: Path | None = None,
-    json: bool = False,
+    output: Annotated[TableOptions, tyro.conf.arg(name="")] = TO_TERMINAL,
 ) -> int:
     """What is every class like, who lends to it, which samples are extreme or likely mislabelled?
 
@@ -201,25 +179,24 @@ def atlas(
         extremes: Extreme samples listed per class.
         suspects: Likely mislabelled samples listed.
         rows: Rows printed of each table; the files hold all of them.
-        out: Directory for atlas.md, .csv and .json, and suspects.csv.
-        json: Print JSON instead of tables.
+        output: Where results go.
     """
     from iaa.analysis.atlas import atlas as analyze
 
-    given = _read(source, split)
+    analysed = _read(source, split)
     with progress("atlas") as tick:
         result = analyze(
-            given.data.z.float(),
-            given.data.labels,
-            ids=given.data.ids,
-            names=given.data.class_names,
+            analysed.data.z.float(),
+            analysed.data.labels,
+            ids=analysed.data.ids,
+            names=analysed.data.class_names,
             lenders_shown=lenders,
             extremes_shown=extremes,
             suspects_shown=suspects,
             tick=tick,
-            **given.correction,
+            **analysed.correction,
         )
-    return finish("atlas", result, tables.atlas(result, given.title, rows), out=out, json=json)
+    return finish("atlas", result, tables.atlas(result, analysed.title, rows), output)
 
 
 def _read(path: Path, split: Split, otherwise: Literal["train", "test"] = "train") -> AnalysisInput:
@@ -234,13 +211,5 @@ def _at_least_one(paths: tuple[Path, ...]) -> tuple[Path, ...]:
     return paths
 
 
-command: dict[str, Any] = {
-    "correlation": correlation,
-    "variety": variety,
-    "weights": weights,
-    "similarity": similarity,
-    "mining": mining,
-    "cost": cost,
-    "atlas": atlas,
-    "decode": decode,
-}
+_ANALYSES = (correlation, variety, weights, similarity, mining, cost, atlas)
+command: dict[str, Any] = {**{analysis.__name__: analysis for analysis in _ANALYSES}, "decode": decode}

@@ -56,12 +56,10 @@ def command(
         raise ValueError(f"--figure must end in .png, got {figure}")
     check_paths(path)
     from iaa.analysis import decoder
-    from iaa.analysis.synthetics import compact
     from iaa.config import Augment
     from iaa.report.collect import DECODED, augmentation, image_folders
-    from iaa.report.findings import Findings
-    from iaa.report.image_figures import contact_sheet, decoded_strips
-    from iaa.report.run_files import read_run
+    from iaa.report.findings import Findings, read_run
+    from iaa.report.image_blocks import contact_sheet, decoded_strips
     from iaa.report.thumbnails import Thumbnails
 
     run = read_run(path)
@@ -73,7 +71,7 @@ def command(
     with progress("learning") as tick:
         result = decoder.decode(
             data.z[rows].float(),
-            compact(data.labels)[1][rows],
+            data.labels.unique(return_inverse=True)[1][rows],
             pixels,
             augment,
             shown=shown,

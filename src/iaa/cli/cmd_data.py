@@ -14,6 +14,8 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from iaa.errors import need
+
 if TYPE_CHECKING:
     from iaa.data.paper_stats import Facts
 
@@ -89,7 +91,7 @@ def stats(
         spec: cub, cars, sop, inshop, vehicleid, emoji, folder:DIR or table:FILE.
         root: The folder with the dataset's files (for a table: what its paths are relative to).
         seed: Seed that draws the test classes of own data without a split, and the images of per-class.
-        test_share: Share of the classes to test on, for own data without a split (0.2).
+        test_share: Share of the classes to test on, for your own data without a split (0.2).
         size: Test set of vehicleid: small, medium or large.
         per_class: Keep at most this many training images of every class.
         json: Print one JSON object instead of tables.
@@ -131,13 +133,26 @@ def sheet(
         classes: Number of rows.
         columns: Images a row.
     """
-    from iaa.data import load
-    from iaa.data.contact_sheet import contact_sheet
+    import numpy as np
 
+    from iaa.data import load
+    from iaa.data.image_io import read
+
+    pil = need("PIL.Image", extra="images")
     part = load(spec, root=root).part(split)
     if not len(part):
         raise ValueError(f"{spec} has no {split} part")
-    contact_sheet(part, out, classes=classes, columns=columns)
+    labels, side = np.unique(part.labels), 96
+    shown = labels[np.linspace(0, len(labels) - 1, min(classes, len(labels))).astype(int)]
+    canvas = pil.new("RGB", (columns * (side + 4), len(shown) * (side + 4)), "lightgrey")
+    for line, label in enumerate(shown):
+        for column, row in enumerate(np.flatnonzero(part.labels == label)[:columns]):
+            box = None if part.boxes is None else part.boxes[row]
+            image = read(part.paths[row], at_least=side, box=box)
+            image.thumbnail((side, side))
+            x, y = column * (side + 4) + 2, line * (side + 4) + 2
+            canvas.paste(image, (x + (side - image.width) // 2, y + (side - image.height) // 2))
+    canvas.save(out)
     print(f"wrote {out}")
     return 0
 

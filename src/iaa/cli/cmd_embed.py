@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from iaa.data import Dataset
-    from iaa.data.class_split import ClassSplit
+    from iaa.data.dataset import ClassSplit
     from iaa.data.image_dataset import ImageDataset
     from iaa.data.image_ref import ImageRef
     from iaa.models import Embedder

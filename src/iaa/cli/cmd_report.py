@@ -29,12 +29,12 @@ def command(
         figures: Also write every figure as .svg and .png into this folder.
         images: Folders with the images, if the ids of the embeddings are not paths.
         split: Which classes the atlas, the map and the verdict describe; auto takes the training classes.
-        queries: Queries to show: so many drawn at random, and as many of the worst.
+        queries: Number of queries drawn at random to show, and of the worst ones.
         answers: Retrieved images shown for each query.
         seed: Seed of queries, classes and synthetics.
     """
     check_paths(*runs)
-    from iaa.report.write import write_report
+    from iaa.report.page import write_report
 
     written = write_report(
         runs, out, figures=figures, images=images, split=split, queries=queries, answers=answers, seed=seed

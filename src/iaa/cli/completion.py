@@ -1,5 +1,6 @@
 """Shell completion: commands, subcommands, presets and options as a script for bash or zsh."""
 
+import dataclasses
 import importlib
 import inspect
 import typing
@@ -57,11 +58,14 @@ def _choices(verb: str) -> list[tuple[str, list[str]]]:
 
 
 def _options(function: Callable[..., Any]) -> list[str]:
-    """The options of a command function; positional arguments have none."""
+    """The options of a command function and of its option groups; positional arguments have none."""
     hints = typing.get_type_hints(function, include_extras=True)
     names = []
     for name, parameter in inspect.signature(function).parameters.items():
-        if "Positional" not in repr(hints[name]):
+        kind = typing.get_args(hints[name])[:1]
+        if kind and dataclasses.is_dataclass(kind[0]):
+            names += [f"--{option}" for option in option_names(typing.cast(type, kind[0]))]
+        elif "Positional" not in repr(hints[name]):
             option = name.replace("_", "-")
             names += [f"--{option}", *([f"--no-{option}"] if parameter.default is True else [])]
     return [*names, "--help"]

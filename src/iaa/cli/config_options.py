@@ -1,17 +1,18 @@
-"""Fields of the configuration as options of train, compare and ablate, and answers to usual mistakes."""
+"""Fields of the configuration as options of train, compare and ablate, with hints for common mistakes."""
 
 import dataclasses
 import difflib
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 import tyro
 
+from iaa.config import Config
 from iaa.presets import presets_help, start
 
-Options = TypeVar("Options")
-
+Parsed = TypeVar("Parsed")
 PREFIXES = ("folder:", "table:", "embeddings:")
 SUFFIXES = {
     "table:": (".csv", ".parquet", ".json", ".jsonl"),
@@ -19,7 +20,7 @@ SUFFIXES = {
 }
 
 
-def parse(kind: type[Options], arguments: Sequence[str], *, prog: str, description: str) -> Options:
+def parse(kind: type[Parsed], arguments: Sequence[str], *, prog: str, description: str) -> Parsed:
     """``[PRESET] [--field value …]`` as an options dataclass whose field ``config`` is the configuration."""
     if arguments and arguments[0].startswith(PREFIXES):
         raise ValueError(f"{arguments[0]} is not a preset: did you mean --data {arguments[0]}?")
@@ -27,7 +28,7 @@ def parse(kind: type[Options], arguments: Sequence[str], *, prog: str, descripti
         raise ValueError(f"{arguments[0]} is not a run directory: did you mean --data {spec}?")
     default, rest = start(arguments)
     names = option_names(kind)
-    options: Options = tyro.cli(
+    options: Parsed = tyro.cli(
         kind,
         default=kind(default),  # type: ignore[call-arg]
         args=[_expanded(argument, names, prog) for argument in rest],
@@ -84,6 +85,18 @@ def option_names(kind: type[Any], prefix: str = "") -> list[str]:
         else:
             names += [prefix + name] + [f"{prefix}no-{name}"] * (hints[field.name] is bool)
     return names
+
+
+def changed(config: Config, changes: Mapping[str, Any]) -> Config:
+    """The configuration with some fields changed, such as ``{"augment.copies": 0}``."""
+    fields: dict[str, Any] = json.loads(config.to_json())
+    for key, value in changes.items():
+        *groups, name = full_name(key.replace("_", "-"), option_names(Config)).replace("-", "_").split(".")
+        group = fields
+        for part in groups:
+            group = group[part]
+        group[name] = value
+    return Config.from_json(json.dumps(fields), source="an arm")
 
 
 def _expanded(argument: str, names: Sequence[str], prog: str) -> str:

@@ -1,6 +1,5 @@
 """Train the arms of an experiment: one configuration with some fields changed, over equal seeds."""
 
-import json
 import multiprocessing
 import os
 import re
@@ -12,12 +11,31 @@ from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import tyro
+
+from iaa.analysis.experiments import Experiment, mean_scores
+from iaa.analysis.regression import regression_note, untrained_rows
 from iaa.cli.cmd_train import log_to_stderr
-from iaa.cli.config_options import full_name, option_names
+from iaa.cli.config_options import changed
 from iaa.config import Config
 from iaa.presets import departures
+
+
+@dataclass(frozen=True)
+class ExperimentOptions:
+    """What is trained."""
+
+    config: Annotated[Config, tyro.conf.arg(name="")]
+    seeds: int = 3
+    """Number of seeds, counted from --seed."""
+    jobs: int = 1
+    """Runs at a time, each in a process of its own."""
+    out: Path | None = None
+    """Directory of the experiment; one below --run.out if not given."""
+    quiet: bool = False
+    """Show no progress."""
 
 
 class PlannedRun(NamedTuple):
@@ -43,6 +61,15 @@ class RunOutcomes:
     versions: dict[str, str | None]
     machine: dict[str, Any]
 
+    def warnings(self, experiment: Experiment) -> list[str]:
+        """A sentence for every arm and test set whose scores training lowered."""
+        notes = (
+            regression_note(mean_scores(row, test), untrained_rows(self.untrained, test), name=row.arm)
+            for test in experiment.rows[0].scores
+            for row in experiment.rows
+        )
+        return [note for note in notes if note]
+
     @property
     def origin(self) -> str:
         """Commit, versions and machine in one line."""
@@ -59,23 +86,19 @@ def experiment_name(arguments: list[str], config: Config) -> str:
     return path.resolve().parent.name if path.name == "config.json" else path.name
 
 
-def changed(config: Config, changes: Mapping[str, Any]) -> Config:
-    """The configuration with some fields changed, such as ``{"augment.copies": 0}``."""
-    fields: dict[str, Any] = json.loads(config.to_json())
-    for key, value in changes.items():
-        option = full_name(key.replace("_", "-"), option_names(Config))
-        *groups, name = option.replace("-", "_").split(".")
-        group = fields
-        for part in groups:
-            group = group[part]
-        before = group.get(name)
-        kind: Any = type(before)
-        if isinstance(before, list | float):
-            kind = (list, tuple) if isinstance(before, list) else (int, float)
-        if name not in group or not (before is None or isinstance(value, kind)):
-            raise ValueError(f"an arm must set a field to a value like {before!r}, got '{key}={value}'")
-        group[name] = value
-    return Config.from_json(json.dumps(fields), source="an arm")
+def run_experiment(
+    options: ExperimentOptions, arms: Mapping[str, Mapping[str, Any]], home: Path
+) -> tuple[dict[str, Config], RunOutcomes]:
+    """Train every arm with every seed, if that is not done yet; the configurations and the outcomes."""
+    if options.seeds < 1:
+        raise ValueError(f"seeds must be at least 1, got {options.seeds}")
+    if options.config.augment.copies == 0:
+        raise ValueError(
+            "augment.copies is 0: every arm would be a baseline; leave it out, or give 1 or more"
+        )
+    configs = {name: changed(options.config, changes) for name, changes in arms.items()}
+    seeds = list(range(options.config.seed, options.config.seed + options.seeds))
+    return configs, read_outcomes(train_arms(home, configs, seeds, quiet=options.quiet, jobs=options.jobs))
 
 
 def train_arms(
@@ -212,21 +235,18 @@ def read_outcomes(folders: Mapping[str, Mapping[int, Path]]) -> RunOutcomes:
     """Read the metrics and environment of finished runs, by arm and seed."""
     from iaa.runs import Run
 
-    environments = [Run(folder).environment for runs in folders.values() for folder in runs.values()]
-    metrics = {
-        arm: {seed: Run(folder).metrics for seed, folder in runs.items()} for arm, runs in folders.items()
-    }
-    tables = [run["table"] for runs in metrics.values() for run in runs.values()]
-    untrained = [
-        {name: row for name, row in table.items() if not name.startswith("trained")} for table in tables
-    ]
+    arms = {arm: {seed: Run(folder) for seed, folder in runs.items()} for arm, runs in folders.items()}
+    every_run = [run for runs in arms.values() for run in runs.values()]
+    environments = [run.environment for run in every_run]
+    tables = [run.metrics["table"].items() for run in every_run]
+    untrained = ({name: row for name, row in rows if not name.startswith("trained")} for rows in tables)
     return RunOutcomes(
-        scores={arm: {seed: run["test"] for seed, run in runs.items()} for arm, runs in metrics.items()},
+        scores={arm: {seed: run.metrics["test"] for seed, run in runs.items()} for arm, runs in arms.items()},
         untrained=next(filter(None, untrained), {}),
         training_seconds={
-            arm: [run["training_seconds"] for run in runs.values()] for arm, runs in metrics.items()
+            arm: [run.metrics["training_seconds"] for run in runs.values()] for arm, runs in arms.items()
         },
-        runs={arm: [folder.name for folder in runs.values()] for arm, runs in folders.items()},
+        runs={arm: [run.name for run in runs.values()] for arm, runs in arms.items()},
         commits=sorted({environment["commit"] for environment in environments if environment["commit"]}),
         versions=environments[-1]["versions"],
         machine=environments[-1]["machine"],

@@ -2,8 +2,8 @@
 
 import importlib
 import json as jsonlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,17 +16,31 @@ from iaa.analysis.serialize import csv_text, markdown_table, plain
 from iaa.files import write_text
 from iaa.report.figure_style import figure_path
 
-FigureFile = Annotated[
-    Path | None,
-    tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="PATH",
-        instance_from_str=lambda arguments: figure_path(arguments[0]),
-        is_instance=lambda value: value is None or isinstance(value, Path),
-        str_from_instance=lambda path: [str(path)],
-    ),
-]
-"""Rejected before the work starts if no figure can be written under this name."""
+
+@dataclass(frozen=True)
+class TableOptions:
+    """Where results go."""
+
+    out: Path | None = None
+    """Directory for the results in full, as .md, .csv and .json."""
+    json: bool = False
+    """Print JSON instead of tables."""
+
+
+@dataclass(frozen=True)
+class OutputOptions(TableOptions):
+    """Where results go."""
+
+    figure: Path | None = None
+    """Also draw them to this file (.svg, .png, .pdf)."""
+
+    def __post_init__(self) -> None:
+        if self.figure is not None:  # refused before the work starts
+            figure_path(self.figure)
+
+
+TO_TERMINAL = OutputOptions()
+OutputGroup = Annotated[OutputOptions, tyro.conf.arg(name="")]
 LONG = 48
 """Characters of a path that are printed."""
 
@@ -37,26 +51,22 @@ class ResultTable:
 
     name: str
     title: str
-    head: Sequence[str]
+    columns: dict[str, str]
+    """Their names, and the format in which their numbers are printed."""
     rows: Sequence[Sequence[object]]
     printed: int | None = None
     """Rows printed; all if None."""
-    formats: dict[str, str] = field(default_factory=dict)
-    """By column, how its numbers are printed."""
     hidden: tuple[str, ...] = ()
     """Columns that only the file has."""
 
-    @property
-    def columns(self) -> list[int]:
-        """The columns that are printed."""
-        return [position for position, name in enumerate(self.head) if name not in self.hidden]
+    def visible(self, row: Iterable[object]) -> list[Any]:
+        """The entries of a row whose columns are printed."""
+        return [cell for name, cell in zip(self.columns, row, strict=True) if name not in self.hidden]
 
     def cells(self) -> list[list[str]]:
         """The printed rows as text."""
-        return [
-            [_cell(row[position], self.formats.get(self.head[position], "")) for position in self.columns]
-            for row in self.rows[: self.printed]
-        ]
+        formats = self.visible(self.columns.values())
+        return [[*map(_cell, self.visible(row), formats)] for row in self.rows[: self.printed]]
 
 
 @dataclass(frozen=True)
@@ -67,33 +77,26 @@ class Output:
     notes: Sequence[str] = ()
 
 
-def finish(
-    name: str,
-    result: Any,
-    output: Output,
-    *,
-    out: Path | None,
-    figure: Path | None = None,
-    json: bool = False,
-) -> int:
+def finish(name: str, result: Any, output: Output, options: TableOptions) -> int:
     """Print a result, and write the files that were asked for."""
-    if json:
-        print(jsonlib.dumps(plain(result), indent=1))
+    content = jsonlib.dumps(plain(result), indent=1)
+    if options.json:
+        print(content)
     else:
         _print(output)
-    if out is not None:
-        files = {f"{name}.json": jsonlib.dumps(plain(result), indent=1) + "\n"}
-        files |= {f"{name}.md": _markdown(output)}
-        files |= {f"{table.name}.csv": csv_text(table.head, table.rows) for table in output.tables}
+    written = []
+    if options.out is not None:
+        files = {f"{name}.json": content + "\n", f"{name}.md": _markdown(output)}
+        files |= {f"{table.name}.csv": csv_text(table.columns, table.rows) for table in output.tables}
         for file, text in files.items():
-            write_text(out / file, text)
-        if not json:
-            print(f"Written to {out}: {', '.join(files)}")
-    if figure is not None:
+            write_text(options.out / file, text)
+        written = [f"Written to {options.out}: {', '.join(files)}"]
+    if isinstance(options, OutputOptions) and options.figure is not None:
         figures = importlib.import_module("iaa.report.figures")
-        getattr(figures, name)(result, figure)
-        if not json:
-            print(f"Figure: {figure}")
+        getattr(figures, name)(result).save(options.figure)
+        written += [f"Figure: {options.figure}"]
+    if not options.json:
+        print(*written, sep="\n", end="\n" * bool(written))
     return 0
 
 
@@ -101,16 +104,11 @@ def print_tables(
     title: str, tables: Mapping[str, Sequence[Sequence[str]]], notes: Sequence[str] = ()
 ) -> None:
     """Print tables of text by test set, the head first, and notes below them."""
-    console = Console(width=None if Console().is_terminal else 160)
-    for test, (head, *rows) in tables.items():
-        table = Table(title=title + ("" if test == "test" else f", {test}"), title_justify="left")
-        for name in head:
-            table.add_column(name, justify="left" if name in ("arm", "metric", "over") else "right")
-        for row in rows:
-            table.add_row(*map(escape, row))
-        console.print(table)
-    for note in notes:
-        console.print(note, highlight=False, markup=False, soft_wrap=True)
+    results = [
+        ResultTable(test, title + ("" if test == "test" else f", {test}"), dict.fromkeys(head, ""), rows)
+        for test, (head, *rows) in tables.items()
+    ]
+    _print(Output(results, notes))
 
 
 def _markdown(output: Output) -> str:
@@ -118,7 +116,7 @@ def _markdown(output: Output) -> str:
     text: list[str] = []
     for table in output.tables:
         if table.printed != 0 and table.rows:
-            head = [table.head[position] for position in table.columns]
+            head = table.visible(table.columns)
             text += [f"**{table.title}**", "", *markdown_table(head, table.cells()), ""]
     return "\n".join([*text, *(f"- {note}" for note in output.notes)]) + "\n"
 
@@ -129,9 +127,10 @@ def _print(output: Output) -> None:
         if table.printed == 0 or not table.rows:
             continue
         shown = Table()
-        for position in table.columns:
-            numbers = all(isinstance(row[position], int | float | None) for row in table.rows)
-            shown.add_column(table.head[position], justify="right" if numbers else "left")
+        values = zip(*map(table.visible, table.rows), strict=True)
+        for name, column in zip(table.visible(table.columns), values, strict=True):
+            words = any(isinstance(value, str) and value[:1].isalpha() for value in column)
+            shown.add_column(name, justify="left" if words else "right")
         for cells in table.cells():
             shown.add_row(*map(escape, cells))
         console.print(table.title, highlight=False, markup=False, style="italic")
@@ -140,7 +139,7 @@ def _print(output: Output) -> None:
         if more:
             console.print(f"… and {more:,} more rows; --out writes them all", highlight=False)
     for note in output.notes:
-        console.print(note, highlight=False, markup=False)
+        console.print(note, highlight=False, markup=False, soft_wrap=True)
 
 
 def _cell(value: object, form: str) -> str:

@@ -1,15 +1,14 @@
 """People's own images: a folder per class, or a table."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from iaa.data.class_split import ClassSplit
-from iaa.data.dataset import Dataset, Strings, draw_classes, make
+from iaa.data.dataset import ClassSplit, Dataset, Strings, draw_classes, make
 from iaa.data.file_listing import folders, images_under, report_ignored
 from iaa.table_files import read_csv, read_parquet
 
@@ -79,7 +78,7 @@ def table(
 
     Paths are relative to ``root``, else to the table's own folder. The tables of open-metric-learning, whose
     ``validation`` is the test part and whose ``x_1 y_1 x_2 y_2`` is a box to cut out, work as they are.
-    Without a column split, a share of the classes drawn by ``seed`` is the test part; None: everything is.
+    Without a column split, ``test_share`` of the classes, drawn by ``seed``, are the test part (None: all).
     Classes ``known`` to a run stay in the part they were in.
     """
     columns = _read(file)
@@ -146,24 +145,22 @@ def _splits(file: Path, columns: Columns) -> list[str]:
 
 
 def _roles(file: Path, columns: Columns, split: list[str]) -> list[str]:
-    roles = ["both"] * len(split)
     if "is_query" not in columns and "is_gallery" not in columns:
-        return roles
-    asks = _flags(columns.get("is_query"), len(split))
-    answers = _flags(columns.get("is_gallery"), len(split))
-    for row, (part, query, gallery) in enumerate(zip(split, asks, answers, strict=True)):
-        if part == "train":
-            continue
-        if not (query or gallery):
-            raise UnusableTable(f"{file}, row {row + 1}: a test image must be query, gallery or both")
-        roles[row] = "both" if query and gallery else "query" if query else "gallery"
-    return roles
+        return ["both"] * len(split)
+    no: list[object] = [False] * len(split)
+    flags = zip(columns.get("is_query", no), columns.get("is_gallery", no), strict=True)
+    roles = {(True, True): "both", (True, False): "query", (False, True): "gallery"}
+    chosen = []
+    for row, (part, (query, gallery)) in enumerate(zip(split, flags, strict=True), start=1):
+        role = "both" if part == "train" else roles.get((_is_true(query), _is_true(gallery)))
+        if role is None:
+            raise UnusableTable(f"{file}, row {row}: a test image must be query, gallery or both")
+        chosen.append(role)
+    return chosen
 
 
-def _flags(values: Iterable[object] | None, length: int) -> list[bool]:
-    if values is None:
-        return [False] * length
-    return [str(value).strip().lower() in ("true", "1", "1.0", "yes") for value in values]
+def _is_true(value: object) -> bool:
+    return str(value).strip().lower() in ("true", "1", "1.0", "yes")
 
 
 def _sequences(columns: Columns) -> Strings | None:
@@ -178,7 +175,7 @@ def _boxes(file: Path, columns: Columns) -> npt.NDArray[np.float64] | None:
     if len(missing) == len(_BOX):
         return None
     if missing:
-        raise UnusableTable(f"{file} has half a box: it lacks the column {' and '.join(missing)}")
+        raise UnusableTable(f"{file} has an incomplete box: it lacks the column {' and '.join(missing)}")
     cells = [[_number(file, name, row, cell) for row, cell in enumerate(columns[name], 1)] for name in _BOX]
     boxes = np.array(cells, dtype=np.float64).T
     for row, box in enumerate(boxes.tolist(), start=1):
@@ -191,7 +188,7 @@ def _check_box(file: Path, row: int, box: Sequence[float]) -> None:
     if len(empty) == len(_BOX):
         return
     if empty:
-        raise UnusableTable(f"{file}, row {row}: half a box, {' and '.join(empty)} are empty")
+        raise UnusableTable(f"{file}, row {row}: incomplete box: {' and '.join(empty)} empty")
     left, top, right, bottom = box
     if not (left < right and top < bottom and all(map(math.isfinite, box))):
         raise UnusableTable(

@@ -1,4 +1,4 @@
-"""One small description for every dataset: a table of path, label, split and role, and the protocol's K."""
+"""``Dataset``, a table of path, label, split and role; ``ClassSplit``, which classes are in which part."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ Strings = npt.NDArray[Any]
 Ids = npt.NDArray[np.int64]
 
 SPLITS = ("train", "val", "test")
-ROLES = ("both", "query", "gallery")
+_COLUMNS = ("paths", "labels", "split", "role", "boxes", "sequence", "rows")
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,11 +43,9 @@ class Dataset:
 
     def take(self, rows: npt.ArrayLike) -> "Dataset":
         """Some rows (positions or a mask); class ids stay what they were."""
-        at = np.asarray(rows)
-        columns = ("paths", "labels", "split", "role", "boxes", "sequence", "rows")
-        return replace(
-            self, **{key: column[at] for key in columns if (column := getattr(self, key)) is not None}
-        )
+        columns = {key: getattr(self, key) for key in _COLUMNS}
+        chosen = np.asarray(rows)
+        return replace(self, **{key: column[chosen] for key, column in columns.items() if column is not None})
 
     def part(self, split: str) -> "Dataset":
         """The images of one split (``train``, ``val`` or ``test``); it may be empty."""
@@ -59,6 +57,10 @@ class Dataset:
         """Images per class, over the classes that occur here, ordered by class id."""
         return np.unique(self.labels, return_counts=True)[1].astype(np.int64)
 
+    def used_names(self) -> list[str]:
+        """Names of the classes that occur here, ordered by class id."""
+        return [self.class_names[label] for label in np.unique(self.labels)]
+
     def per_class(self, number: int, *, seed: int = 0) -> "Dataset":
         """At most ``number`` training images per class (Table XI), drawn by ``seed``; the rest stays."""
         if number < 1:
@@ -66,11 +68,11 @@ class Dataset:
         shuffled = np.random.default_rng(seed).permutation(len(self))
         order = shuffled[np.argsort(self.labels[shuffled], kind="stable")]
         order = order[self.split[order] == "train"]
-        kept = _rank_in_group(self.labels[order]) < number
-        return self.take(np.sort(np.concatenate([order[kept], np.flatnonzero(self.split != "train")])))
+        chosen = _rank_in_group(self.labels[order]) < number
+        return self.take(np.sort(np.concatenate([order[chosen], np.flatnonzero(self.split != "train")])))
 
     def hold_out(self, share: float, *, seed: int = 0) -> "Dataset":
-        """Move a share of the training classes, drawn by ``seed``, to ``val``; ids are counted anew."""
+        """Move a share of the training classes, drawn by ``seed``, to ``val``; classes are renumbered."""
         classes = np.unique(self.labels[self.split == "train"])
         chosen = draw_classes(classes, share, seed=seed)
         split = self.split.copy()
@@ -86,20 +88,12 @@ class Dataset:
         return replace(self, role=role)
 
     def with_split(self, split: Strings) -> "Dataset":
-        """The same images divided anew; ids are counted anew."""
+        """The same images with another split; classes are renumbered."""
         names = np.asarray(self.class_names, dtype=object)[self.labels]
-        return make(
-            self.name,
-            self.paths,
-            names,
-            split,
-            role=self.role,
-            ks=self.ks,
-            boxes=self.boxes,
-            sequence=self.sequence,
-            rows=self.rows,
-            order=self.class_names,
-        )
+        same: dict[str, Any] = {
+            key: getattr(self, key) for key in ("role", "ks", "boxes", "sequence", "rows")
+        }
+        return make(self.name, self.paths, names, split, order=self.class_names, **same)
 
 
 def make(
@@ -154,7 +148,7 @@ def make(
 
 
 def draw_classes(classes: Ids, share: float, *, seed: int) -> Ids:
-    """A share of the classes, and if there are four or more, at least two and never all but one of them.
+    """A share of the classes; of four or more at least two, and at least two are left.
 
     One class alone can neither be trained on nor tested: all neighbours are right.
     """
@@ -171,3 +165,45 @@ def _rank_in_group(groups: Ids) -> Ids:
     """0, 1, 2 … within every run of equal neighbours."""
     starts = np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]]) if len(groups) else np.array([], int)
     return np.arange(len(groups)) - np.repeat(starts, np.diff(np.r_[starts, len(groups)]))
+
+
+@dataclass(frozen=True)
+class ClassSplit:
+    """Names of the classes of every part, kept with a run (``classes.json``) so that growing data moves none.
+
+    Data that brings its own split may have a class in two parts.
+    """
+
+    train: tuple[str, ...] = ()
+    val: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, *datasets: Dataset) -> "ClassSplit":
+        """The classes of datasets as they are split now."""
+        parts = ({name for data in datasets for name in data.part(split).used_names()} for split in SPLITS)
+        return cls(*(tuple(sorted(names)) for names in parts))
+
+    def knows(self, dataset: Dataset) -> bool:
+        """Whether a dataset has any of these classes; if not, it has nothing to do with the run."""
+        return not {*self.train, *self.val, *self.test}.isdisjoint(dataset.class_names)
+
+    def apply(self, dataset: Dataset) -> Dataset:
+        """The dataset with every known class in the part it was in; new classes are test classes.
+
+        An image keeps the part that the data names for it if its class was in that part before.
+        """
+        known = [set(getattr(self, part)) for part in SPLITS]
+        allowed = np.array([[name in names for names in known] for name in dataset.class_names])
+        allowed[~allowed.any(1), SPLITS.index("test")] = True
+        named = np.select([dataset.split == part for part in SPLITS], range(len(SPLITS)))
+        first = np.array(SPLITS)[allowed.argmax(1)]
+        return dataset.with_split(
+            np.where(allowed[dataset.labels, named], dataset.split, first[dataset.labels])
+        )
+
+    def missing(self, *datasets: Dataset) -> dict[str, list[str]]:
+        """The classes of every part that have no images any more."""
+        present = {name for dataset in datasets for name in dataset.used_names()}
+        gone = {part: sorted({*getattr(self, part)} - present) for part in SPLITS}
+        return {part: names for part, names in gone.items() if names}

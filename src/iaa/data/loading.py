@@ -3,10 +3,8 @@
 from pathlib import Path
 
 from iaa.data import benchmarks, custom
-from iaa.data.benchmarks import VEHICLEID_SIZES, vehicleid
-from iaa.data.class_split import ClassSplit
-from iaa.data.dataset import Dataset
-from iaa.data.emoji import emoji
+from iaa.data.benchmarks import VEHICLEID_SIZES, emoji, vehicleid
+from iaa.data.dataset import ClassSplit, Dataset
 from iaa.errors import unknown
 
 BENCHMARKS = ("cub", "cars", "sop", "inshop", "vehicleid")

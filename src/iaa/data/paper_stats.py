@@ -9,7 +9,7 @@ from iaa.data.dataset import Dataset
 
 @dataclass(frozen=True)
 class Facts:
-    """Counts of one part of a dataset; None where nothing is said."""
+    """Counts of one part of a dataset; None where nothing is known."""
 
     samples: int | None = None
     classes: int | None = None
@@ -74,7 +74,7 @@ def facts(dataset: Dataset) -> Facts:
 
 
 def differences(name: str, measured: dict[str, Facts]) -> list[str]:
-    """Every number that is not the paper's, in words."""
+    """Every number that differs from the paper's, as text."""
     published = PAPER.get(name, {})
     return [
         f"{part} {what}: {getattr(measured[part], what):,} here, {value:,} in the paper"
@@ -88,22 +88,21 @@ def differences(name: str, measured: dict[str, Facts]) -> list[str]:
 def contradictions(name: str) -> list[str]:
     """Sums and averages within the paper's own numbers that do not come out."""
     published = PAPER.get(name, {})
-    said = []
+    samples = {part: facts.samples for part, facts in published.items() if facts.samples is not None}
+    texts = []
     for whole, parts in (("all", ("train", "test")), ("test", ("query", "gallery"))):
-        numbers = [published[part].samples for part in parts if part in published]
-        total = published[whole].samples if whole in published else None
-        if len(numbers) == 2 and None not in (*numbers, total) and sum(numbers) != total:  # type: ignore[arg-type]
-            terms = " + ".join(f"{number:,} ({part})" for number, part in zip(numbers, parts, strict=True))
-            total_of_parts = sum(number for number in numbers if number is not None)
-            said.append(f"{terms} = {total_of_parts:,} samples, but it says {total:,} ({whole})")
+        if all(part in samples for part in (whole, *parts)):
+            total = sum(samples[part] for part in parts)
+            terms = " + ".join(f"{samples[part]:,} ({part})" for part in parts)
+            if total != samples[whole]:
+                texts.append(f"{terms} = {total:,} samples, but it says {samples[whole]:,} ({whole})")
     for part, paper in published.items():
         if paper.samples and paper.classes and paper.avg:
             mean = round(paper.samples / paper.classes, 1)
             if mean != paper.avg:
-                said.append(
-                    f"{part}: {paper.samples:,} / {paper.classes:,} = {mean}, but it says {paper.avg}"
-                )
-    return said
+                ratio = f"{paper.samples:,} / {paper.classes:,} = {mean}"
+                texts.append(f"{part}: {ratio}, but it says {paper.avg}")
+    return texts
 
 
 def histogram(dataset: Dataset, *, bins: int = 12) -> list[tuple[int, int, int]]:

@@ -61,8 +61,8 @@ def balanced_plan(
     edges = np.arange(batches + 1) * (rounds * number) // batches
     together = edges[::world_size] if number >= width * world_size else edges
     slots = _deal(rng, number, rounds, together)
-    rows, given = _draw(rng, inverse, count, slots, rounds, per_class, repeat=small == "repeat")
-    return Plan(rows, np.r_[0, np.cumsum(given)][edges])
+    rows, sizes = _draw(rng, inverse, count, slots, rounds, per_class, repeat=small == "repeat")
+    return Plan(rows, np.r_[0, np.cumsum(sizes)][edges])
 
 
 class BalancedSampler(Sampler[list[int]]):
@@ -100,12 +100,12 @@ class BalancedSampler(Sampler[list[int]]):
     def __len__(self) -> int:
         return max(0, len(self.plan) // self.world_size - self.start)
 
-    def places(self) -> range:
+    def positions(self) -> range:
         """This rank's batches in the plan, those that are done left out."""
         return range(self.start * self.world_size + self.rank, len(self.plan), self.world_size)
 
     def __iter__(self) -> Iterator[list[int]]:
-        for batch in self.places():
+        for batch in self.positions():
             yield self.plan[batch].tolist()
 
     @property
@@ -119,7 +119,7 @@ class BalancedSampler(Sampler[list[int]]):
 class Numbered(Sampler[list[tuple[int, int]]]):
     """The batches of a sampler with a number for each image, off which its crop and flip are read.
 
-    The number is a function of seed, epoch and place in the plan alone: neither workers, ranks nor an
+    The number is a function of seed, epoch and position in the plan alone: neither workers, ranks nor an
     interruption change what an image looks like.
     """
 
@@ -132,14 +132,14 @@ class Numbered(Sampler[list[tuple[int, int]]]):
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         seed, epoch, plan = self.sampler.options["seed"], self.sampler.epoch, self.sampler.plan
         origin = np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0]
-        for batch in self.sampler.places():
-            places = np.arange(plan.edges[batch], plan.edges[batch + 1], dtype=np.uint64)
-            yield list(zip(plan[batch].tolist(), _scatter(origin, places).tolist(), strict=True))
+        for batch in self.sampler.positions():
+            positions = np.arange(plan.edges[batch], plan.edges[batch + 1], dtype=np.uint64)
+            yield list(zip(plan[batch].tolist(), _scatter(origin, positions).tolist(), strict=True))
 
 
-def _scatter(origin: np.uint64, places: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+def _scatter(origin: np.uint64, positions: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """Numbers that look random, one for every place (the mixing steps of splitmix64)."""
-    x = origin + places * np.uint64(0x9E3779B97F4A7C15)
+    x = origin + positions * np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed: npt.NDArray[np.uint64] = x ^ (x >> np.uint64(31))
@@ -202,6 +202,6 @@ def _draw(
     turn[by_class] = np.tile(np.arange(rounds), len(count))
     which, part = np.divmod(turn, groups[slots])
     begin = offset[np.r_[0, np.cumsum(passes)[:-1]][slots] + which] + part * per_class
-    given = np.full(len(slots), per_class) if repeat else np.minimum(count[slots], per_class)
-    step = np.arange(given.sum()) - np.repeat(np.r_[0, np.cumsum(given)[:-1]], given)
-    return shuffled[np.repeat(begin, given) + step % np.repeat(count[slots], given)], given
+    sizes = np.full(len(slots), per_class) if repeat else np.minimum(count[slots], per_class)
+    step = np.arange(sizes.sum()) - np.repeat(np.r_[0, np.cumsum(sizes)[:-1]], sizes)
+    return shuffled[np.repeat(begin, sizes) + step % np.repeat(count[slots], sizes)], sizes

@@ -8,10 +8,10 @@ from torch import nn
 from iaa.errors import unknown
 from iaa.models import networks, timm_models
 from iaa.models import weights as files
-from iaa.models.backbone import Backbone
 from iaa.models.embedder import Embedder as Embedder
 from iaa.models.embedder import Preprocessing as Preprocessing
 from iaa.models.heads import HeadKind
+from iaa.models.networks import Backbone
 
 BACKBONES: dict[str, Callable[[], Backbone]] = {
     "googlenet": networks.googlenet,
@@ -35,7 +35,7 @@ def build(
     freeze_backbone: bool = False,
     size: int | None = None,
 ) -> Embedder:
-    """The backbone called ``name`` with a fresh ``head`` to ``dim`` dimensions; None is no linear head.
+    """The backbone called ``name`` with a new ``head`` to ``dim`` dimensions; without a linear head if None.
 
     ``weights`` is a file for the backbone, or one of a whole ``Embedder``; without it ``pretrained`` fetches
     the published ones (``convnet`` has none). ``size`` changes the size of the images and scales ``resize``

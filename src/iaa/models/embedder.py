@@ -73,7 +73,7 @@ class Embedder(nn.Module):
         return self.train(self.training)
 
     def train(self, mode: bool = True) -> "Embedder":
-        """As in torch, save that what is frozen stays in evaluation mode."""
+        """As in torch, except that what is frozen stays in evaluation mode."""
         super().train(mode)
         if self.backbone_frozen:
             self.backbone.eval()

@@ -1,6 +1,8 @@
-"""Heads from features to embeddings: trained, computed in closed form, or none."""
+"""Heads from features to embeddings: trained, computed in closed form, or none; and a head on vectors."""
 
-from typing import Literal
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -12,8 +14,6 @@ from iaa.method.whitening import Whitening, signed_power
 
 HeadKind = Literal["linear", "power", "whitening", "none"]
 """``power`` is a linear head behind the signed power of a whitening, which it can start from."""
-
-
 FLOOR = 1e-4
 """Added to features before a root, whose gradient is infinite at 0."""
 
@@ -50,9 +50,9 @@ def make_head(kind: HeadKind, features: int, dim: int | None) -> nn.Module:
     if kind == "none" or (dim is None and kind == "linear"):
         return nn.Identity()
     if kind == "whitening":
-        kept = features if dim is None else min(dim, features)
-        whitening = Whitening(dim=None if kept == features else kept)
-        whitening.center, whitening.weight = torch.zeros(features), torch.zeros(kept, features)
+        width = features if dim is None else min(dim, features)
+        whitening = Whitening(dim=None if width == features else width)
+        whitening.center, whitening.weight = torch.zeros(features), torch.zeros(width, features)
         return whitening
     if kind not in ("linear", "power"):
         raise unknown("head", kind, ("linear", "power", "whitening", "none"))
@@ -72,3 +72,43 @@ def head_name(head: nn.Module) -> str:
     if isinstance(head, Whitening):
         return "whitening"
     return "linear head" if isinstance(head, nn.Linear) else "no head"
+
+
+class VectorHead(nn.Module):
+    """Vectors of any kind in, un-normalised embeddings out."""
+
+    def __init__(
+        self, features: int, *, dim: int | None = 512, hidden: Sequence[int] = (), head: HeadKind = "linear"
+    ) -> None:
+        super().__init__()
+        for width in hidden:
+            if width < 1:
+                raise ValueError(f"hidden must be 1 or more, got {width}")
+        if hidden and head != "linear":
+            raise ValueError(f"hidden layers need a linear head that starts at random, got head {head}")
+        layers: list[nn.Module] = []
+        for before, after in pairwise((features, *hidden)):
+            layers += [nn.Linear(before, after), nn.BatchNorm1d(after), nn.ReLU(inplace=True)]
+        last = make_head(head, (features, *hidden)[-1], dim)
+        self.head = nn.Sequential(*layers, last)
+        self.features, self.dim, self.hidden = features, head_dim(last, features), tuple(hidden)
+
+    def forward(self, vectors: Float[Tensor, "batch features"]) -> Float[Tensor, "batch {self.dim}"]:
+        """Embeddings of vectors."""
+        embeddings: Tensor = self.head(vectors)
+        return embeddings
+
+    def parameter_groups(
+        self, lr: float = 1e-3, head_factor: float = 1.0, weight_decay: float = 4e-4
+    ) -> list[dict[str, Any]]:
+        """One group for an optimiser."""
+        parameters = list(self.parameters())
+        if not parameters:
+            return []
+        return [{"name": "head", "params": parameters, "lr": lr * head_factor, "weight_decay": weight_decay}]
+
+    def describe(self) -> str:
+        """One line: widths and size."""
+        widths = " - ".join(map(str, (self.features, *self.hidden, self.dim)))
+        kind = head_name(self.head[-1])
+        return f"{kind} {widths}: {sum(p.numel() for p in self.parameters()) / 1e6:.2f} M parameters"

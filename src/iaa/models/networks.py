@@ -1,21 +1,51 @@
-"""The paper's three backbones and the small one, each with what it expects of an image."""
+"""Backbones: the paper's three and a small one, each with what an embedder needs to know of it."""
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from iaa.models.backbone import Backbone
 from iaa.models.bn_inception import BNInception
-from iaa.models.convnet import ConvNet
-from iaa.models.download import fetching
 from iaa.models.embedder import Preprocessing
-from iaa.models.weights import State
+from iaa.models.weights import State, fetching
 from iaa.torchvision_compat import torchvision
 
 _BN_INCEPTION_URL = "http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-239d2248.pth"
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """A network without its classifier, and all that an ``Embedder`` and its weights need to know of it."""
+
+    network: nn.Module
+    features: int
+    preprocessing: Preprocessing
+    fetch: Callable[[], State] | None = None
+    """Its published weights; ``None`` if there are none and it starts from scratch."""
+    unused: tuple[str, ...] = ()
+    """Prefixes of published keys that belong to the classifier."""
+    rename: Callable[[State], State] = lambda state: state
+    """From the keys of published files to those of ``network``."""
+
+
+class ConvNet(nn.Sequential):
+    """A small network for images of 32 to 64 pixels, trained from scratch in minutes on a CPU.
+
+    Four blocks of convolution, batch normalisation and ReLU give maps of 256 channels, 1/16 of the size.
+    Every block halves the map by its stride: pooling after the convolution takes about three times as long.
+    """
+
+    features = 256
+
+    def __init__(self) -> None:
+        layers: list[nn.Module] = []
+        for channels, width, kernel in ((3, 32, 5), (32, 64, 3), (64, 128, 3), (128, self.features, 3)):
+            layers += [nn.Conv2d(channels, width, kernel, stride=2, padding=kernel // 2, bias=False)]
+            layers += [nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
+        super().__init__(*layers)
 
 
 def googlenet() -> Backbone:
@@ -44,12 +74,9 @@ def bn_inception() -> Backbone:
 
     def fetch() -> State:
         with fetching("bn_inception", _BN_INCEPTION_URL):
+            options: Any = {"map_location": "cpu", "check_hash": True, "weights_only": True}
             state: State = torch.hub.load_state_dict_from_url(
-                _BN_INCEPTION_URL,
-                map_location="cpu",
-                check_hash=True,
-                weights_only=True,
-                progress=_terminal(),
+                _BN_INCEPTION_URL, progress=sys.stderr.isatty(), **options
             )
         return state
 
@@ -89,11 +116,7 @@ def _maps(whole: nn.Module) -> nn.Sequential:
 def _torchvision(name: str, weights: Any) -> Callable[[], State]:
     def fetch() -> State:
         with fetching(name, weights.url):
-            state: State = weights.get_state_dict(progress=_terminal(), check_hash=True)
+            state: State = weights.get_state_dict(progress=sys.stderr.isatty(), check_hash=True)
         return state
 
     return fetch
-
-
-def _terminal() -> bool:
-    return sys.stderr.isatty()

@@ -7,10 +7,9 @@ from typing import Any
 import torch
 
 from iaa.errors import need
-from iaa.models.backbone import Backbone
-from iaa.models.download import fetching, hub
 from iaa.models.embedder import Preprocessing
-from iaa.models.weights import State, read
+from iaa.models.networks import Backbone
+from iaa.models.weights import State, fetching, hub, read
 from iaa.torchvision_compat import torchvision
 
 
@@ -73,7 +72,9 @@ def any_model(name: str, *, pool: str = "avg", size: int | None = None) -> Backb
         keys = list(network.state_dict())
         network = _create(timm, name, options)
         if list(network.state_dict()) != keys:  # a transformer: other layers come after the pooling
-            raise ValueError(f"{pool} pooling is for convolutional networks; timm/{name} is none: leave avg")
+            raise ValueError(
+                f"{pool} pooling is for convolutional networks, which timm/{name} is not: leave avg"
+            )
 
     def fetch() -> State:
         if not settings.get("hf_hub_id") and not settings.get("url"):
@@ -87,10 +88,10 @@ def any_model(name: str, *, pool: str = "avg", size: int | None = None) -> Backb
     unused = tuple(f"{part}." for part in ([classifiers] if isinstance(classifiers, str) else classifiers))
     features = getattr(network, "head_hidden_size", network.num_features)
     preprocessing = _timm_preprocessing(network)
-    made = _width(timm, name, options, preprocessing["size"])
-    if made not in (None, features):
+    width = _width(timm, name, options, preprocessing["size"])
+    if width not in (None, features):
         raise ValueError(
-            f"timm/{name} makes {made} features without its classifier, not {features}: take another"
+            f"timm/{name} makes {width} features without its classifier, not {features}: take another"
         )
     return Backbone(network, features, preprocessing, fetch, unused)
 

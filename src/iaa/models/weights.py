@@ -1,19 +1,27 @@
-"""Weights from files: read safely, checked against the network, with a note of what did not match."""
+"""Weights from files, read safely and checked against the network, and published ones from the internet."""
 
+import socket
+import textwrap
+import urllib.request
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import torch
 from torch import Tensor, nn
 
-from iaa.errors import unknown
+from iaa.errors import first_line, unknown
 from iaa.files import read_tensors
 
 State = dict[str, Tensor]
 _WRAPPERS = ("state_dict", "model_state_dict", "model")
 _SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
+_TIMEOUT = 10.0  # seconds without an answer
+_PROBE_TIMEOUT = 3.0
 
 
 class Loaded(NamedTuple):
@@ -46,7 +54,7 @@ def read(path: Path | str) -> State:
         if isinstance(error, OSError | MemoryError):
             raise
         raise ValueError(
-            f"{path} holds no plain tensors that can be read safely: {_first_line(error)}"
+            f"{path} holds no plain tensors that can be read safely: {first_line(error)}"
         ) from error
     return _plain(content, path)
 
@@ -70,6 +78,47 @@ def fit(network: nn.Module, state: State, *, source: str, unused: tuple[str, ...
     if loaded.missing or loaded.unexpected:
         warnings.warn(str(loaded), stacklevel=2)
     return loaded
+
+
+@contextmanager
+def fetching(name: str, url: str) -> Iterator[None]:
+    """Let a library download inside; its errors become one line that names the file."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(_TIMEOUT)
+    try:
+        yield
+    except (OSError, RuntimeError, HTTPException) as error:
+        cause = textwrap.shorten(f"{type(error).__name__}: {error}", 120, placeholder=" …")
+        raise OSError(
+            f"the published weights of {name} could not be fetched ({cause}): "
+            f"get {url} elsewhere and give it as weights=FILE, or start from scratch with pretrained=False"
+        ) from error
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+@contextmanager
+def hub() -> Iterator[None]:
+    """Use the cache of huggingface_hub alone where its host does not answer: it would retry for a minute."""
+    from huggingface_hub import constants
+
+    before = constants.HF_HUB_OFFLINE
+    if not urllib.request.getproxies() and not _answers(constants.ENDPOINT):
+        constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+def _answers(url: str) -> bool:
+    parts = urlsplit(url)
+    port = parts.port or (80 if parts.scheme == "http" else 443)
+    try:
+        socket.create_connection((parts.hostname or "", port), timeout=_PROBE_TIMEOUT).close()
+    except OSError:
+        return False
+    return True
 
 
 def _matching(key: str, value: Tensor, own: Tensor, source: str) -> Tensor:
@@ -102,7 +151,3 @@ def _kind(tensor: Tensor) -> str:
 
 def _some(keys: tuple[str, ...]) -> str:
     return ", ".join(keys[:3]) + (", …" if len(keys) > 3 else "") or "no tensors"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -86,23 +86,18 @@ def paper_config(data: str, row: str) -> Config:
 
 def _all() -> dict[str, Preset]:
     presets = {"emoji": Preset("emoji", Config())}
-    for cell in cells():
+    rows = [(cell, False) for cell in cells()] + [(cell, True) for cell in cells(quoted=True)]
+    for cell, quoted in rows:
         name = f"{cell.data}-{cell.row}"
-        old = presets.get(name) or Preset(name, paper_config(cell.data, cell.row))
+        config = paper_config(cell.data, cell.row)
+        if quoted:  # a baseline alone
+            config = replace(config, augment=replace(config.augment, copies=0))
+        preset = presets.get(name) or Preset(name, config)
         arm = "boosted" if cell.boosted else "baseline"
-        numbers = {**(getattr(old, arm) or {})}
+        numbers = {**(getattr(preset, arm) or {})}
         numbers[cell.test] = numbers.get(cell.test, {}) | cell.values
-        changes: dict[str, Any] = {arm: numbers, "tables": tuple(dict.fromkeys([*old.tables, cell.table]))}
-        presets[name] = replace(old, **changes)
-    for cell in cells(quoted=True):
-        name = f"{cell.data}-{cell.row}"
-        recipe = paper_config(cell.data, cell.row)
-        plain = replace(recipe, augment=replace(recipe.augment, copies=0))
-        old = presets.get(name) or Preset(name, plain)
-        numbers = {**(old.baseline or {})}
-        numbers[cell.test] = numbers.get(cell.test, {}) | cell.values
-        tables = tuple(dict.fromkeys([*old.tables, cell.table]))
-        presets[name] = replace(old, baseline=numbers, tables=tables, quoted=True)
+        changes: dict[str, Any] = {arm: numbers, "tables": (*dict.fromkeys([*preset.tables, cell.table]),)}
+        presets[name] = replace(preset, quoted=preset.quoted or quoted, **changes)
     return presets
 
 
@@ -192,20 +187,18 @@ def line(name: str) -> str:
     'multi_similarity on sop, resnet50: R@1 82.8 with IAA (Table IV, Table VII)'
     """
     preset = find(name)
-    config = preset.config
-    what = f"{config.loss} on {config.data}, {config.model}"
-    if config.memory:
-        what = f"{config.loss} with a memory of {config.memory} on {config.data}, {config.model}"
-    if preset.boosted is None and preset.baseline is None:
+    config, tables = preset.config, ", ".join(preset.tables)
+    memory = f" with a memory of {config.memory}" if config.memory else ""
+    what = f"{config.loss}{memory} on {config.data}, {config.model}"
+    numbers = preset.boosted or preset.baseline
+    if numbers is None:
         return f"{what}: the default, minutes on a laptop, not of the paper"
+    test = "medium" if "medium" in numbers else "test"
     if preset.boosted is None:
-        assert preset.baseline is not None
-        test = "medium" if "medium" in preset.baseline else "test"
-        metric, value = next(iter(preset.baseline[test].items()))
-        return f"{what}: {metric} {value} without IAA, quoted ({', '.join(preset.tables)})"
-    test = "medium" if "medium" in preset.boosted else "test"
+        metric, value = next(iter(numbers[test].items()))
+        return f"{what}: {metric} {value} without IAA, quoted ({tables})"
     before = f"{preset.baseline[test]['R@1']} -> " if preset.baseline and not preset.quoted else ""
-    return f"{what}: R@1 {before}{preset.boosted[test]['R@1']} with IAA ({', '.join(preset.tables)})"
+    return f"{what}: R@1 {before}{numbers[test]['R@1']} with IAA ({tables})"
 
 
 def describe(name: str) -> str:

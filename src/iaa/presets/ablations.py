@@ -5,8 +5,7 @@ from typing import Any
 
 from iaa.analysis.experiments import Arm, Study
 from iaa.errors import unknown
-from iaa.presets.paper_ablations import numbers
-from iaa.presets.paper_tables import cells
+from iaa.presets.paper_tables import cells, numbers
 
 ALWAYS = 10**9
 """So large that no class has more samples, and a kernel of this width weighs all alike."""
@@ -28,7 +27,7 @@ def find_study(name: str) -> Study:
 
 
 def _components() -> Study:
-    paper_scores = numbers("Table IX")
+    printed = numbers("Table IX")
     changes: dict[str, dict[str, Any]] = {
         "baseline": BASELINE,
         "duplicates": {"augment.strength": 0.0},
@@ -43,9 +42,7 @@ def _components() -> Study:
         "iaa": {},
     }
     arms = [
-        Arm(
-            name, fields, against="baseline" if name != "baseline" else None, paper=paper_scores.get(name, {})
-        )
+        Arm(name, fields, against="baseline" if fields != BASELINE else None, paper=printed.get(name, {}))
         for name, fields in changes.items()
     ]
     remarks = (
@@ -59,47 +56,25 @@ def _components() -> Study:
     return Study("components", "Degenerations of the covariance", "Table IX", None, tuple(arms), remarks)
 
 
-def _few_samples() -> Study:
-    paper_scores = numbers("Table XI")
-    arms = []
+def _few(
+    name: str, title: str, axis: str, field: str, remarks: tuple[str, ...], *, baseline_each: bool
+) -> Study:
+    """N = 3, 5, 7 or all samples of a class, each with a baseline of its own or all against one."""
+    printed = numbers("Table XI")
+    arms = [] if baseline_each else [Arm("baseline-all", BASELINE, "baseline", paper=printed["baseline-all"])]
     for number in (3, 5, 7, None):
-        name, x = ("all", None) if number is None else (str(number), float(number))
-        few = {"split.per_class": number} if number else {}
+        size, x = ("all", None) if number is None else (str(number), float(number))
+        few = {field: number} if number else {}
         kinds: list[tuple[str, dict[str, Any], str | None]] = [
             ("baseline", BASELINE, None),
-            ("uncorrected", UNCORRECTED, f"baseline-{name}"),
-            ("corrected", {"augment.few": ALWAYS}, f"uncorrected-{name}"),
+            ("uncorrected", UNCORRECTED, f"baseline-{size if baseline_each else 'all'}"),
+            ("corrected", {"augment.few": ALWAYS}, f"uncorrected-{size}"),
         ]
-        for kind, fields, against in kinds:
-            paper = paper_scores.get(f"{kind}-{name}", {})
+        for kind, fields, against in kinds if baseline_each else kinds[1:]:
+            arm = f"{kind}-{size}"
             series = kind if number else f"{kind}, all"  # no number, so a line of its own across the figure
-            arms.append(Arm(f"{kind}-{name}", {**few, **fields}, series, x, against, paper))
-    remarks = (
-        TRIPLET,
-        "N samples of every class are all there is here, for training and for estimation. The paper trains "
-        "on all samples and takes N for the covariances alone, as `iaa ablate few-estimates` does.",
-        EVERYONE,
-    )
-    title = "N samples of every class, with and without neighbour correction"
-    return Study("few-samples", title, "Table XI", "samples of a class, N", tuple(arms), remarks)
-
-
-def _few_estimates() -> Study:
-    paper_scores = numbers("Table XI")
-    arms = [Arm("baseline-all", BASELINE, "baseline", paper=paper_scores["baseline-all"])]
-    for number in (3, 5, 7, None):
-        name, x = ("all", None) if number is None else (str(number), float(number))
-        few = {"augment.samples": number} if number else {}
-        for kind, fields, against in (
-            ("uncorrected", UNCORRECTED, "baseline-all"),
-            ("corrected", {"augment.few": ALWAYS}, f"uncorrected-{name}"),
-        ):
-            paper = paper_scores[f"{kind}-{name}"]
-            series = kind if number else f"{kind}, all"  # no number, so a line of its own across the figure
-            arms.append(Arm(f"{kind}-{name}", {**few, **fields}, series, x, against, paper))
-    title = "Covariances from N samples of every class, trained on all"
-    remarks = (TRIPLET, EVERYONE)
-    return Study("few-estimates", title, "Table XI", "samples estimated from, N", tuple(arms), remarks)
+            arms.append(Arm(arm, {**few, **fields}, series, x, against, printed.get(arm, {})))
+    return Study(name, title, "Table XI", axis, tuple(arms), remarks)
 
 
 def _generation() -> Study:
@@ -158,16 +133,8 @@ def _sweep(
 
 
 def _copies() -> Study:
-    arms = [
-        Arm(
-            f"copies-{number}",
-            {"augment.copies": number},
-            "IAA",
-            float(number),
-            "copies-0" if number else None,
-        )
-        for number in range(6)
-    ]
+    arms = [Arm("copies-0", {"augment.copies": 0}, "IAA", 0.0)]
+    arms += [Arm(f"copies-{n}", {"augment.copies": n}, "IAA", float(n), "copies-0") for n in range(1, 6)]
     return Study("copies", "Number of synthetics", "Fig. 7a", "synthetics of each sample, M", tuple(arms))
 
 
@@ -187,8 +154,24 @@ STUDIES: dict[str, Study] = {
     study.name: study
     for study in (
         _components(),
-        _few_samples(),
-        _few_estimates(),
+        _few(
+            *("few-samples", "N samples of every class, with and without neighbour correction"),
+            *("samples of a class, N", "split.per_class"),
+            (
+                TRIPLET,
+                "Here both training and estimation have N samples of every class and no more. The paper "
+                "trains on all samples and takes N for the covariances alone, as `iaa ablate few-estimates` "
+                "does.",
+                EVERYONE,
+            ),
+            baseline_each=True,
+        ),
+        _few(
+            *("few-estimates", "Covariances from N samples of every class, trained on all"),
+            *("samples estimated from, N", "augment.samples"),
+            (TRIPLET, EVERYONE),
+            baseline_each=False,
+        ),
         _generation(),
         _losses(),
         _generators(),

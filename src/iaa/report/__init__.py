@@ -17,7 +17,7 @@ def report(
 
     ``out`` is ``report.html`` in the run by default, or in the working directory if there are several.
     """
-    from iaa.report.write import write_report
+    from iaa.report.page import write_report
 
     several = [runs] if isinstance(runs, str | os.PathLike) else list(runs)
     return write_report(several, out, **options)[0]

@@ -1,7 +1,7 @@
 """The embeddings to analyse: rows of a file, or the classes that a run was trained or tested on."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -74,15 +74,7 @@ def _of_run(run: "Run", split: str) -> AnalysisInput:
     else:
         data = _rows(Embeddings.load(_only(run.path)), split, run.path)
     if options.space == "unit":
-        data = Embeddings(
-            F.normalize(data.z, dim=1),
-            data.labels,
-            data.ids,
-            data.class_names,
-            data.split,
-            data.role,
-            data.meta,
-        )
+        data = replace(data, z=F.normalize(data.z, dim=1))
     return AnalysisInput(run.name, data, split, options.correction_keywords())
 
 

@@ -11,19 +11,19 @@ import torch
 
 from iaa.analysis.atlas import atlas
 from iaa.analysis.correlation import correlation
+from iaa.analysis.cost import read_cost
 from iaa.analysis.covariance_spread import variety, weights
 from iaa.analysis.decoder import load as load_decoded
 from iaa.analysis.example_queries import class_scores, retrieve, typical, worst
-from iaa.analysis.mining import mining
 from iaa.analysis.pair_similarity import similarity
-from iaa.analysis.projection import choose, project
-from iaa.analysis.synthetics import compact, synthetic_neighbors
+from iaa.analysis.synthetics import choose, project, synthetic_neighbors
+from iaa.analysis.training_log import mining
 from iaa.config import Augment
+from iaa.errors import one_line
 from iaa.method.augment import IAA
 from iaa.progress import progress
 from iaa.report.analysis_input import AnalysisInput, Split, read_input
-from iaa.report.findings import Findings, Scores
-from iaa.report.run_files import RunSummary, read_cost, read_run
+from iaa.report.findings import Findings, RunSummary, Scores, read_run
 from iaa.report.thumbnails import Thumbnails
 from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.evaluation import Evaluation, compare, evaluate
@@ -75,9 +75,9 @@ def collect(paths: Sequence[str | os.PathLike[str]], options: CollectOptions) ->
 
 
 def augmentation(options: Augment, data: Embeddings) -> IAA:
-    """The method with a run's options, fitted to the classes of ``data`` as ``compact`` numbers them."""
-    kept, numbers = compact(data.labels)
-    return IAA(len(kept), data.z.shape[1], **options.keywords()).fit(data.z.float(), numbers)
+    """The method with a run's options, fitted to the classes of ``data`` in the order of their labels."""
+    labels, numbers = data.labels.unique(return_inverse=True)
+    return IAA(len(labels), data.z.shape[1], **options.keywords()).fit(data.z.float(), numbers)
 
 
 def image_folders(run: RunSummary, data: Embeddings, more: Sequence[Path]) -> list[Path]:
@@ -95,14 +95,14 @@ def _root(data: Embeddings) -> list[Path]:
 
 
 def _score(run: RunSummary, options: CollectOptions) -> tuple[Findings, dict[str, Evaluation]]:
-    """Score every test part; analyses of pairs and queries are of the first."""
+    """Score every test part; pairs and queries are analysed for the first."""
     evaluations: dict[str, Evaluation] = {}
     scores: dict[str, Scores] = {}
     for part, file in run.tests.items():
         data = Embeddings.load(file)
         tested = data.where(split="test")
         data = data if tested.all() or not tested.any() else data.rows(tested)
-        metrics = (run.metrics or {}).get("test", {}).get(part, {})
+        metrics = run.metrics.get("test", {}).get(part, {})
         ks = tuple(int(metric[2:]) for metric in metrics if metric.startswith("R@")) or (1, 2, 4, 8)
         with options.progress(f"{run.name}: scores") as tick:
             evaluation = evaluate(data, ks=ks, split=None, tick=tick)
@@ -166,11 +166,11 @@ def _add_training(findings: Findings, options: CollectOptions) -> None:
 def _add_classes(findings: Findings, options: CollectOptions) -> None:
     """Everything that is based on class statistics."""
     config = findings.run.config.augment if findings.run.config else Augment()
-    given = _described_classes(findings, options)
-    data, seed = given.data, options.seed
-    findings.classes, findings.split = data, given.split
+    analysed = _described_classes(findings, options)
+    data, seed = analysed.data, options.seed
+    findings.classes, findings.split = data, analysed.split
     z, labels = data.z.float(), data.labels
-    correction: dict[str, Any] = {"names": data.class_names, **given.correction}
+    correction: dict[str, Any] = {"names": data.class_names, **analysed.correction}
 
     def attempt(what: str, work: Callable[..., Result], *args: Any, **keywords: Any) -> Result | None:
         return _attempt(findings, options, what, work, *args, **keywords)
@@ -207,7 +207,7 @@ def _described_classes(findings: Findings, options: CollectOptions) -> AnalysisI
     except (ValueError, OSError, ImportError) as error:
         if options.split != "auto":
             raise
-        findings.missing["Training classes"] = f"{_message(error)}; the test classes are described instead"
+        findings.missing["Training classes"] = f"{one_line(error)}; the test classes are described instead"
         return AnalysisInput(findings.name, findings.data, "test", {})
 
 
@@ -229,9 +229,5 @@ def _attempt(
         with options.progress(f"{findings.name}: {what}") as tick:
             return work(*args, **(keywords | {"tick": tick} if "tick" in keywords else keywords))
     except (ValueError, ImportError) as error:
-        findings.missing[what] = _message(error)
+        findings.missing[what] = one_line(error)
         return None
-
-
-def _message(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

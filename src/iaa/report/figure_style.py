@@ -3,11 +3,11 @@
 import io
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from iaa.errors import need, unknown
 
@@ -24,9 +24,8 @@ CLASSES = (
     *("#c9a227", "#b07aa1", "#ff9da7", "#9c755f", "#8c8c8c"),
 )
 """Ten classes, readable on white and on black alike."""
-VARIABLES = {INK: "--ink", MUTED: "--muted", LINE: "--line", PAPER: "--paper", WRONG: "--wrong"} | {
-    colour: f"--series-{number}" for number, colour in enumerate(SERIES, 1)
-}
+VARIABLES = {INK: "var(--ink)", MUTED: "var(--muted)", LINE: "var(--line)", PAPER: "var(--paper)"}
+VARIABLES |= {WRONG: "var(--wrong)"} | {colour: f"var(--series-{i})" for i, colour in enumerate(SERIES, 1)}
 """The page's style sheet gives these a value for light and one for dark."""
 FORMATS = (".svg", ".png", ".pdf")
 RULES = {
@@ -49,6 +48,12 @@ RULES = {
     "lines.linewidth": 1.6,
     "legend.frameon": False,
     "legend.fontsize": 8.5,
+    "legend.labelcolor": MUTED,
+    "axes.titlesize": 9,
+    "axes.titlecolor": INK,
+    "axes.titlelocation": "left",
+    "errorbar.capsize": 2,
+    "lines.markersize": 3,
     "figure.constrained_layout.use": True,
     "figure.constrained_layout.h_pad": 0.08,
     "figure.constrained_layout.w_pad": 0.08,
@@ -81,12 +86,6 @@ class Figure:
             self.figure.savefig(path, dpi=dpi, facecolor="white", metadata={dated: None} if dated else None)
         return path
 
-    def saved(self, path: str | Path | None) -> "Figure":
-        """The figure itself, written to ``path`` if there is one."""
-        if path is not None:
-            self.save(path)
-        return self
-
     def svg(self, number: int) -> str:
         """For a page: transparent, colours as CSS variables, ids unique on the page."""
         out = io.StringIO()
@@ -96,9 +95,9 @@ class Figure:
         text = text[text.index("<svg") :]
         text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
         text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>f{number}-", text)
-        text = re.sub(r'<svg ([^>]*?)(?:width|height)="[^"]*"', r"<svg \1", text)
-        text = re.sub(r'<svg ([^>]*?)(?:width|height)="[^"]*"', r"<svg \1", text)
-        text = re.sub(r"#[0-9a-f]{6}\b", _variable, text)
+        for size in ("width", "height"):
+            text = re.sub(rf'<svg ([^>]*?){size}="[^"]*"', r"<svg \1", text)
+        text = re.sub(r"#[0-9a-f]{6}\b", lambda colour: VARIABLES.get(colour[0], colour[0]), text)
         return text.replace("<svg ", '<svg aria-hidden="true" focusable="false" ', 1)
 
 
@@ -121,23 +120,6 @@ def label_text(name: str, most: int = 28) -> str:
     """A name as a label: never read as a formula or hidden for a leading underscore, shortened if long."""
     short = name if len(name) <= most else name[: most - 1] + "…"
     return ("\u200b" if short.startswith("_") else "") + short.replace("$", r"\$")
-
-
-def cycle(number: int, colours: Sequence[str] = SERIES) -> tuple[str, ...]:
-    """``number`` colours, starting again from the first where they run out."""
-    return tuple(colours[position % len(colours)] for position in range(number))
-
-
-def legend(axes: "Axes", **options: Any) -> None:
-    """A legend in muted text."""
-    shown = axes.legend(**options)
-    for text in shown.get_texts():
-        text.set_color(MUTED)
-
-
-def _variable(match: "re.Match[str]") -> str:
-    colour = match[0]
-    return f"var({VARIABLES[colour]})" if colour in VARIABLES else colour
 
 
 @contextmanager

@@ -1,9 +1,9 @@
 """The sections of a page, each from the findings of all runs; None where there is nothing to show."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from iaa.report import class_atlas, figures, image_figures
+from iaa.report import figures, image_blocks
 from iaa.report.blocks import Block, Figures, Paragraph, Section, Table, TableCell
 from iaa.report.findings import Findings
 from iaa.report.tables import run_facts, score_tables
@@ -27,8 +27,8 @@ def retrieval(all_findings: Sequence[Findings]) -> Section | None:
         typical = "Not picked by hand. The query is on the left, the images most similar to it follow."
         worst = "Lowest MAP@R, of different classes; among equals, those most similar to a wrong image."
         blocks += [
-            image_figures.query_strips(together, "typical", f"Queries drawn at random{owners}", typical),
-            image_figures.query_strips(together, "worst", f"The worst queries{owners}", worst),
+            image_blocks.query_strips(together, "typical", f"Queries drawn at random{owners}", typical),
+            image_blocks.query_strips(together, "worst", f"The worst queries{owners}", worst),
         ]
     lead = "Frames and marks show whether an image is of the query's class; numbers are similarities."
     return Section("retrieval", "Retrieved images", lead, blocks) if blocks else None
@@ -111,7 +111,7 @@ def space(all_findings: Sequence[Findings]) -> Section | None:
                 label: findings.class_name(label) for label in findings.projection.labels.unique().tolist()
             }
             maps = [
-                figures.tsne(findings.projection, names, parts=(part,), title=f"{part.capitalize()}{owner}")
+                figures.tsne(findings.projection, names, part, title=f"{part.capitalize()}{owner}")
                 for part in ("originals", "synthetics")
             ]
             blocks.append(Figures(tuple(maps)))
@@ -124,24 +124,24 @@ def space(all_findings: Sequence[Findings]) -> Section | None:
 
 def synthetics(all_findings: Sequence[Findings]) -> Section | None:
     """Synthetics as images (Fig. 15)."""
-    blocks: list[Block] = []
-    for findings in all_findings:
-        both = (image_figures.decoded_strips(findings), image_figures.neighbour_strips(findings))
-        blocks += [block for block in both if block is not None]
-    classes = _which_classes(all_findings)
-    lead = f"Drawn from the corrected statistics of {classes}, as the final network sees them."
+    lead = f"Drawn from the corrected statistics of {_which_classes(all_findings)}, as the final network "
+    lead += "sees them."
+    blocks = _present(all_findings, image_blocks.decoded_strips, image_blocks.neighbour_strips)
     return Section("synthetics", "What synthetics look like", lead, blocks) if blocks else None
 
 
 def atlas(all_findings: Sequence[Findings]) -> Section | None:
     """All classes, sortable and searchable; labels worth checking."""
-    blocks: list[Block] = []
-    for findings in all_findings:
-        both = (class_atlas.atlas(findings), class_atlas.suspects(findings))
-        blocks += [block for block in both if block is not None]
-    classes = _which_classes(all_findings)
-    lead = f"All of {classes}: how each varies, which classes lend to it, how well it is retrieved."
+    lead = f"All of {_which_classes(all_findings)}: how each varies, which classes lend to it, how well it "
+    lead += "is retrieved."
+    blocks = _present(all_findings, image_blocks.atlas, image_blocks.suspects)
     return Section("classes", "Classes", lead, blocks) if blocks else None
+
+
+def _present(all_findings: Sequence[Findings], *parts: Callable[[Findings], Block | None]) -> list[Block]:
+    """The blocks that every run has something to show for."""
+    blocks = (part(findings) for findings in all_findings for part in parts)
+    return [block for block in blocks if block is not None]
 
 
 def _which_classes(all_findings: Sequence[Findings]) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from iaa.analysis.regression import best_untrained, lowered, untrained_rows
+from iaa.analysis.regression import lowered
 from iaa.config import Config
 from iaa.presets import flat_fields, paper_row
 from iaa.report.blocks import FactTable, Table, TableCell
@@ -43,9 +43,7 @@ def _score_table(all_findings: Sequence[Findings], part: str, *, several: bool) 
 
 def _scores(findings: Findings, part: str, metrics: Sequence[str]) -> list[TableCell]:
     """A run's scores with intervals; those that training lowered are marked."""
-    scores = findings.scores[part]
-    rows = untrained_rows((findings.run.metrics or {}).get("table", {}), part)
-    reference = rows.get(best_untrained(rows) or "", {})
+    scores, reference = findings.scores[part], findings.reference(part)
     cells = []
     for metric in metrics:
         score = scores.metrics.get(metric)
@@ -63,7 +61,7 @@ def _untrained(tested: Sequence[Findings], part: str, metrics: Sequence[str]) ->
     rows: dict[tuple[str, ...], tuple[TableCell, ...]] = {}
     differ = len({_setting(findings.scores[part]) for findings in tested}) > 1
     for findings in tested:
-        for row, tests in (findings.run.metrics or {}).get("table", {}).items():
+        for row, tests in findings.run.metrics.get("table", {}).items():
             if row == "trained" or part not in tests:
                 continue
             last_epoch = row == "trained, last epoch" and len(tested) > 1
@@ -98,7 +96,7 @@ def _name(findings: Findings, *, alone: bool) -> TableCell:
 
 def _epoch(findings: Findings) -> str:
     metrics = findings.run.metrics
-    if metrics is None:
+    if not metrics:
         return ""
     chosen = "best on held-out classes" if metrics.get("select") == "best" else "the last"
     return f"epoch {metrics['epoch'] + 1}, {chosen}"
@@ -137,7 +135,7 @@ def _how_to_read(all_findings: Sequence[Findings], tested: Sequence[Findings]) -
         )
     seeds = {findings.run.config.seed for findings in all_findings if findings.run.config}
     if seeds:
-        count = "One seed" if len(seeds) == 1 else f"{len(seeds)} seeds, each run by itself"
+        count = "One seed" if len(seeds) == 1 else f"{len(seeds)} seeds, one run each"
         notes.append(f"{count}. `iaa compare` trains several and tests the difference between two recipes.")
     return notes
 

@@ -85,8 +85,8 @@ def data_uri(image: "Image", *, quality: int = 80) -> str:
 def from_tensor(pixels: UInt8[Tensor, "3 h w"]) -> "Image":
     """An image from a tensor."""
     pil: Any = need("PIL.Image", extra="images")
-    made: Image = pil.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
-    return made
+    image: Image = pil.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
+    return image
 
 
 def sprite(images: Thumbnails, ids: Sequence[str], *, side: int = 40) -> tuple[str, int] | None:
@@ -97,10 +97,10 @@ def sprite(images: Thumbnails, ids: Sequence[str], *, side: int = 40) -> tuple[s
     pil: Any = need("PIL.Image", extra="images")
     columns = max(1, min(64, len(ids)))
     sheet = pil.new("RGB", (columns * side, -(-len(ids) // columns) * side), "white")
-    drawn = 0
+    readable = 0
     for number, id in enumerate(ids):
         image = images.square(id, 2 * side)
         if image is not None:
-            drawn += 1
+            readable += 1
             sheet.paste(image.resize((side, side)), (number % columns * side, number // columns * side))
-    return (data_uri(sheet, quality=70), columns) if drawn else None
+    return (data_uri(sheet, quality=70), columns) if readable else None

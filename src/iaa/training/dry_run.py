@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from iaa.config import Config
-from iaa.data.class_split import ClassSplit
+from iaa.data.dataset import ClassSplit
 from iaa.data.image_cache import free_memory
 from iaa.data_source import build_network, open_data
 from iaa.embed import embed_batches, resolve_device

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from iaa.config import Config
-from iaa.data.class_split import ClassSplit
-from iaa.data.dataset import draw_classes
+from iaa.data.dataset import ClassSplit, draw_classes
 from iaa.data_source import (
     ImageSource,
     build_network,

@@ -12,7 +12,7 @@ from torch import nn
 from iaa.config import BatchOptions, Config, Network, Optimizer, RunOptions
 from iaa.method.whitening import Whitening
 from iaa.models import Embedder
-from iaa.models.vector_head import VectorHead
+from iaa.models.heads import VectorHead
 from iaa.retrieval.embeddings import Embeddings
 from iaa.runs import Run
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from iaa.boosting import BoostedLoss
 from iaa.config import Augment, Config, Optimizer
 from iaa.data import Dataset
-from iaa.data.class_split import ClassSplit
+from iaa.data.dataset import ClassSplit
 from iaa.data.sampler import BalancedSampler
 from iaa.data_source import (
     Batches,

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from iaa.analysis.mining import mining
+from iaa.analysis.training_log import POINTS, log_columns, mining
 
 
 def write(folder, lines):
@@ -19,14 +19,14 @@ def test_means_over_the_steps_of_each_epoch(tmp_path):
     lines += [{"epoch": 0, "loss": 2.0, "images": 64}]
     lines += [step(1, 0, positives=6, negatives=2, synthetic_negatives=0.75)]
     write(tmp_path, lines)
-    found = mining(tmp_path)
-    assert found.epochs == (1, 2)
-    assert found.positives == (15, 6)
-    assert found.negatives == (6, 2)
-    assert found.synthetic_negatives == (0.25, 0.75)
-    assert found.loss == (2, 1)
-    assert found.chooses
-    assert found.name == tmp_path.name
+    result = mining(tmp_path)
+    assert result.epochs == (1, 2)
+    assert result.positives == (15, 6)
+    assert result.negatives == (6, 2)
+    assert result.synthetic_negatives == (0.25, 0.75)
+    assert result.loss == (2, 1)
+    assert result.chooses
+    assert result.name == tmp_path.name
 
 
 def test_losses_without_pairs(tmp_path):
@@ -53,3 +53,34 @@ def test_what_is_no_log(tmp_path):
     (tmp_path / "log.jsonl").write_text("nonsense\n")
     with pytest.raises(ValueError, match=r"line 1 of .* is not valid JSON"):
         mining(tmp_path)
+
+
+def end(epoch, loss, **more):
+    return {
+        "epoch": epoch,
+        "loss": loss,
+        "seconds": 1.0,
+        "statistics_seconds": 0.1,
+        "images_per_second": 9.0,
+        **more,
+    }
+
+
+def test_the_second_attempt_at_an_epoch_counts():
+    step = {"epoch": 0, "step": 0}
+    rows = [{**step, "loss": 9.0}, end(0, 9.0), {**step, "loss": 5.0}, end(0, 5.0, val={"R@1": 1.0})]
+    log = log_columns("run", rows)
+    assert (log.losses, log.step_losses, log.epochs) == ([5.0], [5.0], [1])
+    assert log.validation == [(1, {"R@1": 1.0})]
+
+
+def test_many_steps_are_averaged():
+    many = [{"epoch": 0, "step": step, "loss": float(step)} for step in range(4 * POINTS)]
+    log = log_columns("run", [*many, end(0, 1.0)])
+    assert len(log.step_losses) == POINTS
+    assert log.step_losses[:2] == [1.5, 5.5]
+    assert 0 < log.step_epochs[0] < log.step_epochs[-1] < 1
+
+
+def test_a_log_without_a_whole_epoch_is_none():
+    assert log_columns("run", [{"epoch": 0, "step": 0, "loss": 1.0}]) is None

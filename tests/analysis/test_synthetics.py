@@ -2,8 +2,7 @@ import pytest
 import torch
 
 import iaa
-from iaa.analysis.projection import choose, project
-from iaa.analysis.synthetics import compact, draw, synthetic_neighbors
+from iaa.analysis.synthetics import choose, draw, project, synthetic_neighbors
 
 pytest.importorskip("sklearn")
 
@@ -11,8 +10,8 @@ pytest.importorskip("sklearn")
 def clouds(classes=8, each=6, dim=5):
     labels = 10 + 3 * torch.arange(classes).repeat_interleave(each)  # labels need not count from 0
     z = 4 * torch.randn(classes, dim).repeat_interleave(each, 0) + 0.3 * torch.randn(len(labels), dim)
-    kept, numbers = compact(labels)
-    augment = iaa.IAA(len(kept), dim, neighbors=3, copies=2)
+    known, numbers = labels.unique(return_inverse=True)
+    augment = iaa.IAA(len(known), dim, neighbors=3, copies=2)
     augment.fit(z, numbers)
     return z, labels, augment
 
@@ -20,10 +19,10 @@ def clouds(classes=8, each=6, dim=5):
 def test_chosen_rows_are_of_some_classes_and_not_too_many_of_each():
     labels = torch.arange(20).repeat_interleave(torch.arange(20) + 1)
     rows = choose(labels, classes=7, per_class=4, seed=0)
-    kept, sizes = labels[rows].unique(return_counts=True)
-    assert len(kept) == 7
-    assert 0 not in kept  # of one sample
-    assert sizes.tolist() == [min(4, label + 1) for label in kept.tolist()]
+    known, sizes = labels[rows].unique(return_counts=True)
+    assert len(known) == 7
+    assert 0 not in known  # of one sample
+    assert sizes.tolist() == [min(4, label + 1) for label in known.tolist()]
     assert rows.unique().numel() == len(rows)
     assert labels[rows].tolist() == sorted(labels[rows].tolist())
     assert torch.equal(rows, choose(labels, classes=7, per_class=4, seed=0))
@@ -31,19 +30,19 @@ def test_chosen_rows_are_of_some_classes_and_not_too_many_of_each():
 
 def test_originals_and_synthetics_share_a_map():
     z, labels, augment = clouds()
-    found = project(z, labels, augment, classes=4, copies=3, seed=0)
-    assert found.originals.shape == (24, 2)
-    assert found.synthetics.shape == (24, 3, 2)
-    assert found.labels.tolist() == labels[found.rows].tolist()
-    apart = torch.cdist(found.synthetics[:, 0], found.originals)
-    same = found.labels[:, None] == found.labels
+    result = project(z, labels, augment, classes=4, copies=3, seed=0)
+    assert result.originals.shape == (24, 2)
+    assert result.synthetics.shape == (24, 3, 2)
+    assert result.labels.tolist() == labels[result.rows].tolist()
+    apart = torch.cdist(result.synthetics[:, 0], result.originals)
+    same = result.labels[:, None] == result.labels
     assert apart[same].mean() < 0.5 * apart[~same].mean()
-    assert torch.equal(found.originals, project(z, labels, augment, classes=4, copies=3, seed=0).originals)
+    assert torch.equal(result.originals, project(z, labels, augment, classes=4, copies=3, seed=0).originals)
 
 
 def test_draws_have_the_number_asked_for_and_leave_the_module_as_it_was():
     z, labels, augment = clouds()
-    _, numbers = compact(labels)
+    _, numbers = labels.unique(return_inverse=True)
     drawn = draw(z, numbers, augment, copies=4, seed=1)
     assert drawn.shape == (48, 4, 5)
     assert augment.copies == 2
@@ -55,15 +54,13 @@ def test_draws_have_the_number_asked_for_and_leave_the_module_as_it_was():
 def test_nearest_real_samples_as_by_hand():
     z, labels, augment = clouds()
     rows = torch.tensor([5, 40])
-    found = synthetic_neighbors(z, labels, rows, augment, copies=3, nearest=4, seed=2)
+    result = synthetic_neighbors(z, labels, rows, augment, copies=3, nearest=4, seed=2)
     unit = z / z.norm(dim=1, keepdim=True)
-    for place, row in enumerate(rows.tolist()):
+    for position, row in enumerate(rows.tolist()):
         for copy in range(3):
-            mine = found.z[place, copy] / found.z[place, copy].norm()
+            mine = result.z[position, copy] / result.z[position, copy].norm()
             order = sorted(range(len(z)), key=lambda other, mine=mine: -float(unit[other] @ mine))
             order = [other for other in order if other != row][:4]
-            assert found.nearest[place, copy].tolist() == order
-            assert found.right[place, copy].tolist() == [bool(labels[o] == labels[row]) for o in order]
-            assert abs(float(found.own_similarity[place, copy]) - float(mine @ unit[row])) < 1e-5
-        assert row not in found.own_nearest[place]
-    assert found.agreement() == (1.0, 1.0)
+            assert result.nearest[position, copy].tolist() == order
+            assert result.right[position, copy].tolist() == [bool(labels[o] == labels[row]) for o in order]
+    assert result.agreement() == (1.0, 1.0)
