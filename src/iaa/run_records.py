@@ -1,5 +1,7 @@
 """A new run directory, and the files of a run: log, scores, environment, and the trained network."""
 
+import contextlib
+import itertools
 import json
 import os
 import platform
@@ -36,18 +38,12 @@ def new_folder(config: Config) -> Path:
     name = re.sub(r"[^\w.-]+", "-", name)
     numbers = (re.fullmatch(re.escape(name) + r"-(\d+)", path.name) for path in parent.iterdir())
     number = max((int(match[1]) for match in numbers if match), default=0) + 1
-    if config.run.name is not None:
-        try:
-            (parent / name).mkdir()
-            return parent / name
-        except FileExistsError:
-            pass
+    names = itertools.chain([name] * bool(config.run.name), (f"{name}-{n}" for n in itertools.count(number)))
     while True:
-        try:
-            (parent / f"{name}-{number}").mkdir()
-            return parent / f"{name}-{number}"
-        except FileExistsError:  # another process was quicker
-            number += 1
+        folder = parent / next(names)
+        with contextlib.suppress(FileExistsError):  # it is taken, or another process was quicker
+            folder.mkdir()
+            return folder
 
 
 class LogFile:

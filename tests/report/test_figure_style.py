@@ -35,7 +35,7 @@ def test_a_page_gets_colours_as_variables_and_no_size():
 def test_two_figures_of_a_page_share_no_id():
     ids = [set(re.findall(r'\bid="([^"]+)"', drawn().svg(number))) for number in (1, 2)]
     assert ids[0]
-    assert not found[0] & ids[1]
+    assert not ids[0] & ids[1]
     svg = drawn().svg(3)
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
     assert used <= set(re.findall(r'\bid="([^"]+)"', svg))

@@ -55,11 +55,7 @@ def correlation(
     return finish("correlation", result, tables.correlation(result, analysed.title, analysed.dataset), output)
 
 
-def variety(
-    source: Source,
-    split: Split = "auto",
-    output: OutputGroup = TO_TERMINAL,
-) -> int:
+def variety(source: Source, split: Split = "auto", output: OutputGroup = TO_TERMINAL) -> int:
     """How far is every class's covariance from the global one? Fig. 5, with what sampling alone gives.
 
     Args:
