@@ -1,9 +1,12 @@
 """Who asks whom: roles, images that are query and gallery at once, and sequences."""
 
+from functools import partial
+
 import pytest
 import torch
 
 import oracles_retrieval
+from iaa.retrieval import index
 from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.evaluation import evaluate, worst_classes
 from iaa.retrieval.metrics import score_queries
@@ -93,3 +96,17 @@ def test_groups_must_fit_the_sets():
     file = data()
     with pytest.raises(ValueError, match=r"groups must have shape \(40,\)"):
         score_queries(file.z, file.labels, groups=(torch.arange(3), torch.arange(40)))
+
+
+def test_an_approximate_index_says_what_its_scores_are_off_by(monkeypatch):
+    pytest.importorskip("faiss")
+    monkeypatch.setattr(index, "build", partial(index.build, effort=1))  # a poor one
+    file = data(600, role=["both", "query", "gallery"] * 200)
+    exact, poor = (evaluate(file, ks=KS, index=kind) for kind in (None, "ivf"))
+    off = poor.index_error()
+    assert exact.index_error() is None
+    assert set(off) == {"R@1", "R@2", "R@4", "RP", "MAP@R"}
+    for name, value in poor.values().items():  # every query is in the sample
+        assert off[name]["mean"] == pytest.approx(float((value - exact.values()[name]).mean()))
+        assert off[name]["low"] < off[name]["mean"] < off[name]["high"]
+    assert abs(off["RP"]["mean"]) > 1

@@ -64,7 +64,7 @@ class Points:
     def products(
         self, block: Float[Tensor, "b d"], items: slice | Int64[Tensor, " c"], out: Tensor | None = None
     ) -> Float[Tensor, "b c"]:
-        """Similarities of scaled rows with some of these, which are scaled afterwards: a slice is not copied."""
+        """Similarities of scaled rows with some of these, scaled afterwards: a slice is not copied."""
         if self.centre is None and not self.extreme and self.raw.dtype == torch.float32:
             return torch.mm(block, self.raw[items].T, out=out).mul_(self.scale[items].float())
         other = self.block(torch.arange(len(self), device=self.device)[items])

@@ -15,7 +15,7 @@ from iaa.retrieval.tiles import Tile, each_tile
 from iaa.retrieval.top_lists import TopLists, in_exact_order
 
 BUDGET = 256 * 2**20
-"""Bytes that a search may use besides the vectors themselves and the result."""
+"""Bytes for the lists of a search; the tiles it looks at take some 60 MiB for every thread."""
 _SPARE = 8  # room for near ties at the last position
 _LENGTH = 128  # up to this length all lists are made together
 _ROWS = 512  # lists brought into exact order at once
@@ -50,7 +50,7 @@ def knn(
     """The ``k`` nearest of the gallery, or of all others when there is none; self is left out by identity.
 
     Ties go to the lower index; the order depends neither on ``budget`` nor on threads or device. Memory is
-    the result and ``budget``, whatever the size of the gallery. A gallery that is asked often may come as
+    the result, ``budget`` and some tiles, whatever the size of the gallery. A gallery that is asked often may come as
     ``points`` made before, for cosine alone: Euclidean distance is scaled by queries and gallery together.
     """
     z = as_vectors(query, "query")
@@ -96,11 +96,13 @@ def nearest(
     search = _Search(query, gallery, take, groups, hits, reach, budget)
     passes = list(_passes(wanted, len(gallery), budget))
     total, before = sum(map(len, passes)), 0
+
+    def tick_all(done: float) -> None:
+        tick((before + len(rows) * done) / total)
+
     with full_precision(query.device):
         for rows in passes:
-            share, start = len(rows) / total, before / total
-            k = min(int(wanted[rows].max()), len(gallery))
-            search.run(rows, k, lambda done, share=share, start=start: tick(start + share * done))
+            search.run(rows, min(int(wanted[rows].max()), len(gallery)), tick_all)
             before += len(rows)
 
 
@@ -110,7 +112,7 @@ def _passes(wanted: Tensor, size: int, budget: int) -> Iterator[Tensor]:
     for number in band[wanted > 0].unique():
         rows = ((band == number) & (wanted > 0)).nonzero()[:, 0]
         length = min(int(wanted[rows].max()) + _SPARE, size)
-        yield from rows.split(max(1, budget // (12 * length)))
+        yield from rows.split(max(1, budget // (8 * length)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +168,7 @@ class _Search:
 
     def _settle(self, rows: Tensor, value: Tensor, index: Tensor, k: int) -> Tensor:
         """Hand over rows whose lists hold all that may belong to the ``k`` nearest; returns the others."""
-        clear = value[:, k - 1] - value[:, -1] > 2 * self.query.error  # the list reaches clearly below the k-th
+        clear = value[:, k - 1] - value[:, -1] > 2 * self.query.error
         clear |= (value[:, -1] == -torch.inf) | (value.shape[1] == len(self.gallery))
         hit = None if self.hits is None else self.hits(rows, index)
         reach = None if self.reach is None else self.reach[rows]

@@ -12,6 +12,7 @@ from iaa.retrieval.cosine import Points, points
 from iaa.retrieval.input_checks import as_labels, as_vectors, check_sets
 from iaa.retrieval.knn import BUDGET, Neighbors, nearest, without
 
+_SAMPLE = 2000  # queries by which the error of an approximate index is told
 _SHALLOW = 32  # neighbours looked at for R@K before the queries without a positive among them go deeper
 
 
@@ -27,6 +28,10 @@ class PerQuery:
     depth: int
     index_recall: float | None = None
     """Share of the true nearest that an approximate index found, on a sample; None if exact."""
+    sample: Int64[Tensor, " s"] | None = None
+    """Queries that were scored exactly as well, to tell the error of an approximate index; None if exact."""
+    exact: "PerQuery | None" = None
+    """The exact results of ``sample``."""
 
     @property
     def counted(self) -> Bool[Tensor, " q"]:
@@ -90,8 +95,8 @@ def score_queries(
     """Metrics of every query against the gallery, or against all others (leave-one-out) when there is none.
 
     ``groups`` numbers the queries and the gallery items: items of a query's own group are ignored (the image
-    itself, frames of one sequence). ``depth`` is the largest K of R@K wanted. Exact, in the memory of the
-    vectors and ``budget`` bytes, unless ``index`` names a faiss index.
+    itself, frames of one sequence). ``depth`` is the largest K of R@K wanted. Exact, with lists of ``budget``
+    bytes at most whatever the number and the size of the classes, unless ``index`` names a faiss index.
     """
     z = as_vectors(z)
     labels = as_labels(labels, len(z)).to(z.device)
@@ -114,10 +119,14 @@ def score_queries(
         )
     nothing = torch.zeros(len(z), dtype=torch.float64, device=z.device)
     result = PerQuery(count, torch.full_like(count, depth + 1), nothing, nothing.clone(), depth)
-    if index is not None:
-        return replace(result, index_recall=_by_index(result, asked, index, distance, tick))
-    _exactly(result, asked, budget, tick)
-    return result
+    if index is None:
+        _exactly(result, asked, budget, tick)
+        return result
+    recall = _by_index(result, asked, index, distance, tick)
+    if recall is None:
+        return result
+    sample, exact = _exact_sample(result, asked, distance, budget)
+    return replace(result, index_recall=recall, sample=sample, exact=exact)
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,15 +154,24 @@ class _Asked:
 
 
 def _exactly(result: PerQuery, asked: _Asked, budget: int, tick: Callable[[float], None]) -> None:
-    """Fill in from exact lists as long as R; where R@K needs longer ones, for the queries it needs them for."""
+    """Fill in from exact lists as long as R; queries that R@K needs longer ones for get them afterwards."""
     wanted = result.positives.maximum(result.positives.new_tensor(min(result.depth, _SHALLOW)))
 
     def take(rows: Tensor, near: Neighbors) -> None:
         _fill(result, rows, asked.hits(rows, near.index))
 
     def search(wanted: Tensor, tick: Callable[[float], None]) -> None:
-        sets, decides = (asked.query, asked.gallery), {"hits": asked.hits, "reach": result.positives}
-        nearest(*sets, wanted, take, groups=asked.groups, budget=budget, tick=tick, **decides)
+        nearest(
+            asked.query,
+            asked.gallery,
+            wanted,
+            take,
+            groups=asked.groups,
+            hits=asked.hits,
+            reach=result.positives,
+            budget=budget,
+            tick=tick,
+        )
 
     search(wanted.where(result.counted, 0), tick)
     deeper = result.counted & (result.first > wanted) & (wanted < result.depth)
@@ -186,6 +204,27 @@ def _by_index(
     if kind == "flat":
         return None
     return measured_recall(built, target, k=min(10, len(target) - 1), distance=distance, sample=200)
+
+
+def _exact_sample(result: PerQuery, asked: _Asked, distance: str, budget: int) -> tuple[Tensor, PerQuery]:
+    """A seeded sample of the queries that count, scored exactly."""
+    counted = result.counted.nonzero()[:, 0]
+    order = torch.randperm(len(counted), generator=torch.Generator().manual_seed(0)).to(counted.device)
+    rows = counted[order[:_SAMPLE]].sort().values
+    groups = asked.groups
+    if groups is None and asked.query is asked.gallery:
+        itself = torch.arange(len(asked.labels), device=rows.device)
+        groups = itself, itself
+    exact = score_queries(
+        asked.query.raw[rows],
+        asked.labels[rows],
+        gallery=(asked.gallery.raw, asked.gallery_labels),
+        groups=None if groups is None else (groups[0][rows], groups[1]),
+        depth=result.depth,
+        distance=distance,
+        budget=budget,
+    )
+    return rows, exact
 
 
 def _occurrences(values: Int64[Tensor, " q"], among: Int64[Tensor, " n"]) -> Int64[Tensor, " q"]:

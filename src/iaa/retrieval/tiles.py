@@ -12,7 +12,8 @@ from iaa.retrieval.cosine import Points
 from iaa.retrieval.threads import on_every_core
 
 GROUP = 32
-"""Similarities looked at together through their maximum; tiles are filled up to whole groups with -inf."""
+"""Similarities looked at together through their maximum; tiles are filled up to whole groups of columns
+with -inf, mirrored ones of rows too."""
 SIDE = 2048
 _SMALL = 1536  # up to this size a set is one tile
 _SKEW = 16  # keeps the entries of a column from sharing a set of the cache
@@ -50,11 +51,12 @@ def each_tile(
     wide = side if mirror else max(side, _AREA // max(len(rows), 1) // GROUP * GROUP)
     corners = list(_corners(len(rows), size, side, wide, mirror))
     jobs, lock, done = iter(corners), Lock(), 0
+    stride = _padded(min(wide, size)) + _SKEW
 
     def work() -> None:
         nonlocal done
-        tall, broad = _padded(min(side, len(rows))), _padded(min(wide, size))
-        buffer = torch.empty(tall, broad + _SKEW, device=query.device)
+        buffer = torch.empty(_padded(min(side, len(rows))) if mirror else min(side, len(rows)), stride)
+        buffer = buffer.to(query.device)
         while True:
             with lock:
                 job = next(jobs, None)
@@ -66,7 +68,7 @@ def each_tile(
             items = slice(left, left + width) if columns is None else columns[left : left + width]
             block = query.block(rows[top : top + height])
             gallery.products(block, items, out=buffer[:height, :width])
-            tall, broad = _padded(height), _padded(width)
+            tall, broad = _padded(height) if mirror else height, _padded(width)
             buffer[height:tall, :broad] = -torch.inf
             buffer[:tall, width:broad] = -torch.inf
             look(Tile(buffer[:tall, :broad], top, left, height, width, top < left < mirror))

@@ -1,6 +1,5 @@
 """The largest similarities of every query so far, kept while tiles of them come by; and their exact order."""
 
-from collections import defaultdict
 from threading import Lock
 
 import torch
@@ -10,18 +9,18 @@ from torch import Tensor
 from iaa.retrieval.cosine import GRID, Points
 from iaa.retrieval.tiles import GROUP, Tile
 
-_FINE = 8
+_FINE = 8  # values in a group where larger groups are fewer than a list is long
 _FEW = 4  # candidates are few if they are less than one in so many
 
 
 class TopLists:
-    """``length`` largest float32 similarities of each query, falling, and the columns they stood in."""
+    """``length`` largest float32 similarities of each query, in any order, and the columns they stood in."""
 
     def __init__(self, size: int, length: int, device: torch.device) -> None:
         self.value = torch.full((size, length), -torch.inf, device=device)
         self.least = torch.full((size,), -torch.inf, device=device)
         self.column = torch.full((size, length), -1, dtype=torch.int32, device=device)
-        self._locks: defaultdict[int, Lock] = defaultdict(Lock)
+        self._locks: dict[int, Lock] = {}
 
     def add(self, tile: Tile) -> None:
         """Take what a tile's rows find among its columns, and if it is mirrored, the other way round."""
@@ -30,11 +29,14 @@ class TopLists:
             self._add(tile.similarity[:, : tile.width], 0, tile.left, tile.top)
 
     def _add(self, similarity: Tensor, along: int, first: int, left: int) -> None:
-        """Take the similarities of queries from ``first`` on with items from ``left`` on ``along`` a dimension."""
+        """Take what queries from ``first`` on find in items from ``left`` on, which lie ``along`` 0 or 1."""
         count, length = similarity.shape[1 - along], self.value.shape[1]
         threshold = self.least[first : first + count]
         groups = similarity.unflatten(along, (-1, GROUP))
-        above = groups.amax(along + 1) > threshold.unsqueeze(along)
+        maxima = groups.amax(along + 1)
+        if along == 1 and float(threshold.amin()) == -torch.inf:
+            threshold = _reached(maxima, length)
+        above = maxima > threshold.unsqueeze(along)
         query, group = (above if along == 1 else above.T).nonzero(as_tuple=True)
         if not len(query):
             return
@@ -45,7 +47,7 @@ class TopLists:
             touched, value, column = _filled_up(*flat)
         else:
             touched, value, column = _many(similarity if along == 1 else similarity.T, threshold, length)
-        with self._locks[first]:
+        with self._locks.setdefault(first, Lock()):
             touched += first
             value, order = torch.cat([self.value[touched], value], 1).topk(length, dim=1, sorted=False)
             column = torch.cat([self.column[touched], (column + left).int()], 1)
@@ -53,13 +55,20 @@ class TopLists:
             self.least[touched] = value.amin(1)
 
 
-def _many(similarity: Tensor, least: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
+def _reached(maxima: Float[Tensor, "q g"], length: int) -> Float[Tensor, " q"]:
+    """What ``length`` values surely exceed, given the maxima of groups; -inf if these are too few."""
+    if length > maxima.shape[1]:
+        return maxima.new_full((len(maxima),), -torch.inf)
+    least = maxima.topk(length, dim=1, sorted=False).values.amin(1)
+    return least.nextafter(least.new_tensor(-torch.inf))
+
+
+def _many(similarity: Tensor, threshold: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
     """The same where most groups have a candidate, as in the first tiles that a query meets."""
     similarity = similarity.contiguous()
-    if float(least.amin()) == -torch.inf and length * _FINE < similarity.shape[1]:
-        maxima = similarity.unflatten(1, (-1, _FINE)).amax(2)
-        least = maxima.topk(length, dim=1, sorted=False).values.amin(1)  # which as many values reach
-    query, column = (similarity >= least[:, None]).nonzero(as_tuple=True)
+    if float(threshold.amin()) == -torch.inf:
+        threshold = _reached(similarity.unflatten(1, (-1, _FINE)).amax(2), length)
+    query, column = (similarity > threshold[:, None]).nonzero(as_tuple=True)
     if len(query) * _FEW < similarity.numel():
         return _filled_up(query, similarity[query, column], column)
     value, column = similarity.topk(min(length, similarity.shape[1]), dim=1, sorted=False)
