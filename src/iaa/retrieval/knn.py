@@ -50,8 +50,8 @@ def knn(
     """The ``k`` nearest of the gallery, or of all others when there is none; self is left out by identity.
 
     Ties go to the lower index; the order depends neither on ``budget`` nor on threads or device. Memory is
-    the result, ``budget`` and some tiles, whatever the size of the gallery. A gallery that is asked often may come as
-    ``points`` made before, for cosine alone: Euclidean distance is scaled by queries and gallery together.
+    the result, ``budget`` and some tiles, whatever the size of the gallery. A gallery that is asked often may
+    come as ``points`` made before, for cosine alone: Euclidean distance is scaled by queries and gallery.
     """
     z = as_vectors(query, "query")
     ready = gallery if isinstance(gallery, Points) else None
