@@ -5,7 +5,7 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,23 @@ def take_turns(contenders: Mapping[str, Callable[[], Any]], *, rounds: int) -> d
             run()
             best[name] = min(best[name], time.perf_counter() - start)
     return best
+
+
+def timed_turns(contenders: Mapping[str, Callable[[], Any]], *, rounds: int) -> dict[str, list[float]]:
+    """Seconds of each in every round; who comes first alternates."""
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for number in range(rounds):
+        for name, run in list(contenders.items())[:: -1 if number % 2 else 1]:
+            start = time.perf_counter()
+            run()
+            times[name].append(time.perf_counter() - start)
+    return times
+
+
+def spread(values: Iterable[float]) -> dict[str, float]:
+    """Smallest, middle and largest."""
+    ordered = sorted(values)
+    return {"min": ordered[0], "median": ordered[len(ordered) // 2], "max": ordered[-1]}
 
 
 def memory_held(*, at_most: bool = False) -> int:

@@ -1,10 +1,10 @@
-"""Scoring speed and memory beside pytorch-metric-learning and faiss: ratios measured in one run.
+"""Scores beside pytorch-metric-learning and faiss: ratios of times measured in one run, with their spread.
 
-    python benchmarks/retrieval.py sop        # 60,502 x 512, the size of SOP's test set
-    python benchmarks/retrieval.py growth     # 10k and 30k (sop is the 60k), and the size of CUB's test set
-    python benchmarks/retrieval.py million    # a million vectors through an approximate index
+    python benchmarks/retrieval.py              # 1,000 to 60,502 vectors: some six minutes on two quiet cores
+    python benchmarks/retrieval.py --million    # 1,000,000 x 128, exactly and by ivf: about half an hour
+    python benchmarks/retrieval.py --quick      # does it run? small sets, written only with --out
 
-Each measurement is a fresh process; contenders take turns, and the ratio is that of their fastest runs.
+Contenders take turns in one process, on the same vectors and threads; a ratio compares the same round.
 Results go into `retrieval.json` beside this file, and from there into `retrieval.md`.
 
 The OpenBLAS inside faiss's wheel does not know newer processors and then multiplies with the kernels of a
@@ -15,17 +15,21 @@ processor has, and the kernels in use are written down.
 import argparse
 import json
 import os
-import platform
-import subprocess
-import sys
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
-SHAPES = {"sop": (60502, 11316), "30k": (30000, 5600), "10k": (10000, 1870), "cub": (5924, 100)}
-KS = (1, 10, 100)
-CONTENDERS = ("iaa", "pml", "faiss")
+FEW, MANY = (1, 2, 4, 8), (1, 10, 100)
+SHAPES = (  # rows, classes, dimensions, ks, rounds; CUB's test set, SOP's test set
+    (1_000, 100, 512, FEW, 21),
+    (5_924, 100, 512, FEW, 9),
+    (10_000, 1_870, 512, MANY, 7),
+    (60_502, 11_316, 128, MANY, 3),
+    (60_502, 11_316, 512, MANY, 2),
+)
+QUICK = ((300, 30, 16, FEW, 2), (500, 100, 16, MANY, 2))
 
 
 def vectors(rows: int, classes: int, dim: int = 512, noise: float = 3.5):
@@ -42,13 +46,13 @@ def vectors(rows: int, classes: int, dim: int = 512, noise: float = 3.5):
     return torch.nn.functional.normalize(z, dim=1), labels
 
 
-def run_iaa(z, labels):
+def run_iaa(z, labels, ks):
     import iaa
 
-    return iaa.score(z, labels, ks=KS)
+    return iaa.score(z, labels, ks=ks)
 
 
-def run_pml(z, labels):
+def run_pml(z, labels, ks):
     from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
     names = {"precision_at_1": "R@1", "r_precision": "RP", "mean_average_precision_at_r": "MAP@R"}
@@ -56,7 +60,7 @@ def run_pml(z, labels):
     return {name: 100 * scores[theirs] for theirs, name in names.items()}
 
 
-def run_faiss(z, labels):
+def run_faiss(z, labels, ks):
     """IndexFlat, self dropped by its identity, and the metrics in numpy."""
     import faiss
     import numpy as np
@@ -65,60 +69,89 @@ def run_faiss(z, labels):
     total = np.bincount(y)[y] - 1
     index = faiss.IndexFlatIP(x.shape[1])
     index.add(x)
-    k = max(*KS, total.max())
+    k = max(*ks, total.max())
     near = index.search(x, int(k) + 1)[1]
     own = near == np.arange(len(x))[:, None]
     own[:, -1] |= ~own.any(1)
     hit = y[near[~own].reshape(len(x), k)] == y[:, None]
     rank = np.arange(1, k + 1)
     inside = hit & (rank <= total[:, None])
-    scores = {f"R@{top}": 100 * hit[:, :top].any(1).mean() for top in KS}
+    scores = {f"R@{top}": 100 * hit[:, :top].any(1).mean() for top in ks}
     scores["RP"] = 100 * (inside.sum(1) / total).mean()
     scores["MAP@R"] = 100 * ((inside * hit.cumsum(1) / rank).sum(1) / total).mean()
     return scores
 
 
-def measure(contender: str, shape: str) -> dict:
-    """One contender, once, in this process."""
-    warnings.simplefilter("ignore")
-    z, labels = vectors(*SHAPES[shape])
-    run = {"iaa": run_iaa, "pml": run_pml, "faiss": run_faiss}[contender]
-    run(z[:300], labels[:300] % 60)  # imports and first calls
-    before = reset_peak()
-    wall, cpu = time.perf_counter(), time.process_time()
-    scores = run(z, labels)
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    return {
-        "seconds": wall,
-        "cpu_seconds": cpu,
-        "peak_mib": peak() - before,
-        "blas": kernels(),
-        "scores": {k: float(v) for k, v in scores.items()},
-    }
+CONTENDERS = {"iaa": run_iaa, "pml": run_pml, "faiss": run_faiss}
 
 
-def million() -> dict:
-    """A million vectors of 128 dimensions in an index, 20,000 others ask; recall on a sample."""
-    from iaa.retrieval.metrics import score_queries
+def compare(rows: int, classes: int, dim: int, ks: tuple[int, ...], rounds: int) -> dict[str, Any]:
+    """One size: seconds of all rounds, ratios to the rival that was faster, and peak memory."""
+    from measurement import spread, timed_turns
 
-    warnings.simplefilter("ignore")
-    rows, dim, asked = 1_000_000, 128, 20_000
-    z, labels = vectors(rows + asked, 100_000, dim, noise=1.0)
-    gallery = z[:rows], labels[:rows]
-    before, start = reset_peak(), time.perf_counter()
-    result = score_queries(z[rows:], labels[rows:], gallery=gallery, depth=10, index="ivf")
+    z, labels = vectors(rows, classes, dim)
+    scores: dict[str, dict[str, float]] = {}
+    memory: dict[str, float] = {}
+
+    def turn(name: str) -> None:
+        before = reset_peak()
+        scores[name] = {metric: float(v) for metric, v in CONTENDERS[name](z, labels, ks).items()}
+        memory[name] = max(memory.get(name, 0.0), peak() - before)
+
+    for run in CONTENDERS.values():
+        run(z[:200], labels[:200] % 40, FEW)  # imports and first calls
+    turns = {name: lambda name=name: turn(name) for name in CONTENDERS}
+    seconds = timed_turns(turns, rounds=1)
+    rival, slower = sorted(("pml", "faiss"), key=lambda name: seconds[name][0])
+    if seconds[slower][0] > 1.5 * seconds[rival][0]:
+        del turns[slower]
+    for name, more in timed_turns(turns, rounds=rounds - 1).items():
+        seconds[name] += more
+    for metric in ("R@1", "RP", "MAP@R"):  # the same work was done
+        values = [found[metric] for found in scores.values()]
+        assert max(values) - min(values) < 0.02, (metric, values)
+    rival = min(turns.keys() - {"iaa"}, key=lambda name: min(seconds[name]))
+    ratios = [theirs / ours for theirs, ours in zip(seconds[rival], seconds["iaa"], strict=True)]
     return {
         "rows": rows,
-        "queries": asked,
+        "classes": classes,
         "dim": dim,
-        "index": "ivf",
-        "seconds": time.perf_counter() - start,
-        "recall_at_10_against_exact_on_200": result.index_recall,
-        "vectors_mib": z.numel() * 4 / 2**20,
-        "peak_mib": peak() - before,
-        "blas": kernels(),
-        "scores": {name: float(v[result.counted].mean()) for name, v in result.values((1, 10)).items()},
+        "ks": ks,
+        "seconds": seconds,
+        "peak_mib": memory,
+        "scores": scores,
+        "faster_rival": rival,
+        "times_faster": spread(ratios),
     }
+
+
+def million(rows: int, classes: int, dim: int = 128, asked: int = 2_000) -> dict[str, Any]:
+    """Every vector asks all others, exactly and by ivf; faiss's flat index is asked a sample of them."""
+    import faiss
+
+    import iaa
+    from iaa.retrieval.embeddings import Embeddings
+
+    z, labels = vectors(rows, classes, dim, noise=2.0)
+    found: dict[str, Any] = {"rows": rows, "classes": classes, "dim": dim, "faiss_queries": asked}
+    for kind in (None, "ivf"):
+        before, start = reset_peak(), time.perf_counter()
+        evaluation = iaa.evaluate(Embeddings(z, labels), split=None, index=kind)
+        seconds = time.perf_counter() - start
+        found[kind or "exact"] = {
+            "seconds": seconds,
+            "peak_mib": peak() - before,
+            "scores": {name: float(value.mean()) for name, value in evaluation.values().items()},
+            "recall": evaluation.result.index_recall,
+            "error": evaluation.index_error(),
+        }
+        print(kind or "exact", f"{seconds:.0f} s", flush=True)
+    flat = faiss.IndexFlatIP(dim)
+    flat.add(z.numpy())
+    start = time.perf_counter()
+    flat.search(z[:asked].numpy(), int(labels.bincount().max()))
+    found["faiss_seconds_for_all"] = (time.perf_counter() - start) * rows / asked
+    return found
 
 
 def reset_peak() -> float:
@@ -127,118 +160,65 @@ def reset_peak() -> float:
 
 
 def peak() -> float:
-    line = next(
-        line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")
-    )
-    return int(line.split()[1]) / 1024
+    from measurement import memory_held
+
+    return memory_held(at_most=True) / 2**20
 
 
-def compare(shape: str, rounds: int) -> dict:
-    runs: dict[str, list[dict]] = {name: [] for name in CONTENDERS}
-    for _ in range(rounds):
-        for name in CONTENDERS:
-            out = subprocess.run(
-                [sys.executable, __file__, "one", name, shape], capture_output=True, text=True, check=True
-            )
-            runs[name].append(json.loads(out.stdout.splitlines()[-1]))
-            print(
-                shape,
-                name,
-                {k: round(v, 2) for k, v in runs[name][-1].items() if isinstance(v, float)},
-                flush=True,
-            )
-    best = {name: min(found, key=lambda run: run["seconds"]) for name, found in runs.items()}
-    for metric in ("R@1", "RP", "MAP@R"):  # the same work was done
-        values = [run["scores"][metric] for run in best.values()]
-        assert max(values) - min(values) < 0.02, (metric, values)
-    rival = min(("pml", "faiss"), key=lambda name: best[name]["seconds"])
-    return {
-        "rows": SHAPES[shape][0],
-        "classes": SHAPES[shape][1],
-        "dim": 512,
-        "rounds": rounds,
-        "best": best,
-        "faster_rival": rival,
-        "times_faster": best[rival]["seconds"] / best["iaa"]["seconds"],
-        "times_faster_cpu": min(best[n]["cpu_seconds"] for n in ("pml", "faiss"))
-        / best["iaa"]["cpu_seconds"],
-        "memory_of_pml": best["iaa"]["peak_mib"] / best["pml"]["peak_mib"],
-    }
-
-
-def environment() -> dict:
-    import importlib.metadata as metadata
-
-    cpu = next(
-        (
-            line.split(":")[1].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if "model name" in line
-        ),
-        "",
-    )
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True
-    ).stdout.strip()
-    names = ("torch", "faiss-cpu", "pytorch-metric-learning", "numpy")
-    return {
-        "cpu": cpu,
-        "cores": os.cpu_count(),
-        "load_average": os.getloadavg()[0],
-        "python": platform.python_version(),
-        "versions": {name: metadata.version(name) for name in names},
-        "openblas_coretype": os.environ.get("OPENBLAS_CORETYPE"),
-        "commit": commit,
-    }
-
-
-def write_table(results: dict) -> None:
+def page(result: dict[str, Any]) -> str:
     lines = [
         "# Retrieval benchmark",
         "",
         "Written by `python benchmarks/retrieval.py`; the numbers are in `retrieval.json`.",
         "",
+        "R@K, RP and MAP@R of all vectors, leave-one-out; pytorch-metric-learning (PML) with its smallest k",
+        "and R@1 alone; faiss as IndexFlat, metrics in numpy. Times are the shortest of all rounds; a rival",
+        "1.5 times slower than the other in the first round sits out the rest. Times faster: iaa against the",
+        "faster rival, round by round, middle (smallest to largest). Memory is the peak beyond the vectors.",
+        "",
+        "| vectors | classes | largest K | iaa | PML | faiss | times faster | rounds |",
+        "|---|---|---|---|---|---|---|---|",
     ]
-    rows = sorted((value for value in results.values() if "best" in value), key=lambda r: r["rows"])
-    if rows:
-        lines += [
-            "R@1, R@10, R@100, RP and MAP@R of all rows, leave-one-out, 512 dimensions;",
-            "pytorch-metric-learning (PML) with its smallest k, without R@10 and R@100; faiss as IndexFlat.",
-            "Memory is the peak beyond the vectors themselves; the times are against the faster of the two.",
-            "",
-            "| rows | classes | iaa | PML | faiss | times faster | in CPU time | memory / PML | rounds |",
-            "|---|---|---|---|---|---|---|---|---|",
-        ]
-    for r in rows:
-        best = r["best"]
-        cells = [f"{best[name]['seconds']:.1f} s, {best[name]['peak_mib']:,.0f} MiB" for name in CONTENDERS]
+    for row in result.get("sizes", []):
+        cells = [f"{min(row['seconds'][n]):.2f} s, {row['peak_mib'][n]:,.0f} MiB" for n in CONTENDERS]
+        ratio = row["times_faster"]
         lines.append(
-            f"| {r['rows']:,} | {r['classes']:,} | {' | '.join(cells)} "
-            f"| {r['times_faster']:.1f} | {r['times_faster_cpu']:.1f} | {r['memory_of_pml']:.2f} "
-            f"| {r['rounds']} |"
+            f"| {row['rows']:,} x {row['dim']} | {row['classes']:,} | {max(row['ks'])} | {' | '.join(cells)} "
+            f"| {ratio['median']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f}) "
+            f"| {len(row['seconds']['iaa'])} |"
         )
-    if "million" in results:
-        m = results["million"]
-        recall = 100 * m["recall_at_10_against_exact_on_200"]
-        lines += [
-            "",
-            f'{m["rows"]:,} x {m["dim"]} through `index="{m["index"]}"`: built and {m["queries"]:,} others '
-            f"asked in {m['seconds']:.0f} s, {recall:.1f} % of the true ten nearest found (200 rows), "
-            f"peak {m['peak_mib']:,.0f} MiB beyond the {m['vectors_mib']:,.0f} MiB of vectors.",
-        ]
-    for stage, value in results.items():
-        about = value["surroundings"]
-        versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
-        lines += [
-            "",
-            f"{stage}: {about['cpu']}, {about['cores']} cores, load {about['load_average']:.1f}, {versions}, "
-            f"OPENBLAS_CORETYPE={about['openblas_coretype']}, commit {about['commit']}.",
-        ]
-    (HERE / "retrieval.md").write_text("\n".join(lines) + "\n")
+    if "million" in result:
+        lines += ["", *_million_lines(result["million"])]
+    for name in ("sizes", "million"):
+        if name in result:
+            about = result["surroundings"][name]
+            versions = ", ".join(f"{package} {version}" for package, version in about["versions"].items())
+            machine = f"{about['machine']['cpu']}, {about['machine']['cores']} cores"
+            load = "load {:.1f} before and {:.1f} after".format(*about["load_average"])
+            blas = ", ".join(about["blas"])
+            lines += ["", f"{name}: {machine}, {load}; {versions}; {blas}; commit {about['commit']}."]
+    return "\n".join(lines) + "\n"
+
+
+def _million_lines(found: dict[str, Any]) -> list[str]:
+    exact, ivf = found["exact"], found["ivf"]
+    errors = ", ".join(
+        f"{name} {off['mean']:+.2f} [{off['low']:+.2f}, {off['high']:+.2f}]"
+        for name, off in ivf["error"].items()
+    )
+    return [
+        f"{found['rows']:,} x {found['dim']}, every vector asking all others: "
+        f"exact in {exact['seconds']:,.0f} s "
+        f'({exact["peak_mib"]:,.0f} MiB beyond the vectors), by `index="ivf"` in {ivf["seconds"]:,.0f} s '
+        f"({ivf['peak_mib']:,.0f} MiB; {100 * ivf['recall']:.1f} % of the true ten nearest). faiss's flat "
+        f"index would take {found['faiss_seconds_for_all']:,.0f} s, from {found['faiss_queries']:,} queries.",
+        "",
+        f"What the scores of ivf are off by, told from a sample of its queries (95 %): {errors}.",
+    ]
 
 
 def choose_kernel() -> None:
-    """Before any BLAS is loaded; child processes inherit it."""
+    """Before any BLAS is loaded."""
     flags = Path("/proc/cpuinfo").read_text()
     kernel = "SkylakeX" if "avx512f" in flags else "Haswell" if "avx2" in flags else None
     if kernel:
@@ -261,21 +241,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("stage", choices=["sop", "growth", "million", "one"])
-    parser.add_argument("rest", nargs="*")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--million", action="store_true")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     choose_kernel()
-    if args.stage == "one":
-        print(json.dumps(measure(*args.rest)))
-        return
-    path = HERE / "retrieval.json"
-    results = json.loads(path.read_text()) if path.exists() else {}
-    for stage in ["cub", "10k", "30k"] if args.stage == "growth" else [args.stage]:
-        result = million() if stage == "million" else compare(stage, args.rounds)
-        results[stage] = result | {"surroundings": environment()}
-        path.write_text(json.dumps(results, indent=1) + "\n")
-        write_table(results)
+    warnings.simplefilter("ignore")
+    from measurement import environment
+
+    load = os.getloadavg()[0]
+    if args.million:
+        name, found = "million", million(*((20_000, 2_000, 16) if args.quick else (1_000_000, 100_000)))
+    else:
+        name, found = "sizes", []
+        for shape in QUICK if args.quick else SHAPES:
+            found.append(compare(*shape))
+            print(shape, found[-1]["faster_rival"], found[-1]["times_faster"], flush=True)
+    out = args.out or (None if args.quick else HERE / "retrieval.json")
+    result = json.loads(out.read_text()) if out and out.exists() else {"surroundings": {}}
+    result[name] = found
+    result["surroundings"][name] = environment("torch", "faiss-cpu", "pytorch-metric-learning", "numpy") | {
+        "load_average": [load, os.getloadavg()[0]],
+        "blas": kernels(),
+    }
+    if out:
+        out.write_text(json.dumps(result, indent=1) + "\n")
+        out.with_suffix(".md").write_text(page(result))
+    else:
+        print(page(result))
 
 
 if __name__ == "__main__":

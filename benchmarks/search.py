@@ -1,7 +1,8 @@
-"""Answers from a large gallery beside faiss itself: latency of single queries, batches, recall, ratios.
+"""Answers from a gallery beside faiss itself: single queries, batches, recall; ratios with their spread.
 
-    python benchmarks/search.py                       # a million x 128, exact and ivf; 50,000 for hnsw
-    python benchmarks/search.py --rows 20000          # a quick look
+    python benchmarks/search.py              # 1,000 to 60,502 vectors
+    python benchmarks/search.py --million    # 1,000,000 x 128, exact and ivf
+    python benchmarks/search.py --quick      # does it run? a small set, written only with --out
 
 Contenders take turns within one process, on the same vectors and the same number of threads; each single
 query is timed by itself. Results go into `search.json` beside this file, and from there into `search.md`.
@@ -18,7 +19,10 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-TOP, SINGLE, BATCH, THREADS = 10, 60, 256, 2
+TOP, BATCH, ROUNDS, THREADS = 10, 256, 7, 2
+SIZES = (("exact", "hnsw"), ((1_000, 128), (5_924, 512), (10_000, 128), (60_502, 128)))
+MILLION = (("exact", "ivf"), ((1_000_000, 128),))
+QUICK = (("exact", "hnsw", "ivf"), ((2_000, 8),))
 
 
 def gallery(rows: int, dim: int) -> tuple[Any, Any]:
@@ -26,36 +30,29 @@ def gallery(rows: int, dim: int) -> tuple[Any, Any]:
     from retrieval import vectors
 
     z, _ = vectors(rows + BATCH, rows // 10, dim, noise=1.0)
-    return z[:rows], z[rows:]
+    return z[:rows].clone(), z[rows:].clone()
 
 
-def latency(contenders: dict[str, Callable[[Any], Any]], queries: Any) -> dict[str, dict[str, float]]:
-    """Milliseconds of single queries, by turns; the middle one and the slowest but one in a hundred."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for run in contenders.values():
-        run(queries[:1])
-    for row in range(min(SINGLE, len(queries))):
-        turns = list(contenders.items())  # who comes second finds the query's part of an index in the cache
-        for name, run in turns if row % 2 else reversed(turns):
-            start = time.perf_counter()
-            run(queries[row : row + 1])
-            times[name].append(1000 * (time.perf_counter() - start))
-    return {
-        name: {"median_ms": sorted(found)[len(found) // 2], "p99_ms": sorted(found)[int(0.99 * len(found))]}
-        for name, found in times.items()
-    }
-
-
-def batch(contenders: dict[str, Callable[[Any], Any]], queries: Any) -> dict[str, float]:
-    from measurement import take_turns
-
-    found = take_turns({name: lambda run=run: run(queries) for name, run in contenders.items()}, rounds=2)
-    return {name: 1000 * seconds / len(queries) for name, seconds in found.items()}
+def single(contenders: dict[str, Callable[[Any], Any]], queries: Any) -> dict[str, list[float]]:
+    """The middle time in milliseconds of single queries, one number a round."""
+    medians: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(ROUNDS):
+        times: dict[str, list[float]] = {name: [] for name in contenders}
+        for row in range(min(60, len(queries))):
+            turns = list(contenders.items())  # the second finds the query's part of an index in the cache
+            for name, run in turns if row % 2 else reversed(turns):
+                start = time.perf_counter()
+                run(queries[row : row + 1])
+                times[name].append(1000 * (time.perf_counter() - start))
+        for name, found in times.items():
+            medians[name].append(sorted(found)[len(found) // 2])
+    return medians
 
 
 def compare(kind: str, rows: int, dim: int) -> dict[str, Any]:
     """One kind of index as `Index` has it, and as faiss has it by itself, with the same parameters."""
     import torch
+    from measurement import spread, timed_turns
 
     from iaa.retrieval.index import Index, build
 
@@ -70,72 +67,89 @@ def compare(kind: str, rows: int, dim: int) -> dict[str, Any]:
         "faiss": lambda asked: torch.from_numpy(bare.search(asked.numpy(), TOP)[1]),
     }
     ours, theirs = (run(queries) for run in contenders.values())
-    single, many = latency(contenders, queries), batch(contenders, queries)
+    one = single(contenders, queries)
+    turns = {name: lambda run=run: run(queries) for name, run in contenders.items()}
+    many = {
+        name: [1000 * s / len(queries) for s in found]
+        for name, found in timed_turns(turns, rounds=ROUNDS).items()
+    }
     return {
         "kind": kind,
-        "rows": len(z),
+        "rows": rows,
         "dim": dim,
         "ready_seconds": ready,
-        "single": single,
+        "single_ms": one,
         "batch_ms_per_query": many,
         "same_answers": float((ours == theirs).double().mean()),
         "recall_at_10": index.recall(top=TOP),
-        "times_faster_single": single["faiss"]["median_ms"] / single["iaa"]["median_ms"],
-        "times_faster_batch": many["faiss"] / many["iaa"],
+        "time_of_faiss": {
+            name: spread(a / b for a, b in zip(found["iaa"], found["faiss"], strict=True))
+            for name, found in (("single", one), ("batch", many))
+        },
     }
 
 
-def write_table(result: dict[str, Any], out: Path) -> None:
+def page(result: dict[str, Any]) -> str:
     lines = [
         "# Search benchmark",
         "",
         "Written by `python benchmarks/search.py`; the numbers are in `search.json`. The ten nearest by",
         f"cosine, single queries one at a time and {BATCH} at once, {THREADS} threads; `exact` beside",
-        "faiss's IndexFlatIP, `ivf` and `hnsw` beside the same faiss index asked directly. Recall is the",
-        "share of the true ten nearest that is found.",
+        "faiss's IndexFlatIP, `ivf` and `hnsw` beside the same faiss index asked directly. Times are the",
+        f"middle of {ROUNDS} rounds; iaa / faiss is their ratio, middle (smallest to largest) of the rounds,",
+        "below 1 where iaa is faster. Recall is the share of the true ten nearest that is found.",
         "",
-        "| index | vectors | iaa, one query | faiss, one query | times faster | iaa, in a batch "
-        "| faiss, in a batch | times faster | recall | made ready in |",
+        "| index | vectors | iaa, one query | faiss, one query | iaa / faiss | iaa, in a batch "
+        "| faiss, in a batch | iaa / faiss | recall | made ready in |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for row in result["rows"]:
-        one, many = row["single"], row["batch_ms_per_query"]
-        iaa, faiss = (f"{one[n]['median_ms']:.2f} ms (p99 {one[n]['p99_ms']:.2f})" for n in ("iaa", "faiss"))
-        recall = f"{100 * row['recall_at_10']:.1f} %"
-        lines.append(
-            f"| {row['kind']} | {row['rows']:,} x {row['dim']} | {iaa} | {faiss} "
-            f"| {row['times_faster_single']:.1f} | {many['iaa']:.2f} ms | {many['faiss']:.2f} ms "
-            f"| {row['times_faster_batch']:.1f} | {recall} | {row['ready_seconds']:.1f} s |"
-        )
-    about = result["surroundings"]
-    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
-    machine = about["machine"]
-    load = f"load {result['load_average'][0]:.1f} before and {result['load_average'][1]:.1f} after"
-    machine = f"{machine['cpu']}, {machine['cores']} cores, {load}"
-    lines += ["", f"{machine}; {versions}; commit {about['commit']}."]
-    out.with_suffix(".md").write_text("\n".join(lines) + "\n")
+    for name in ("sizes", "million"):
+        for row in result.get(name, []):
+            cells = []
+            for times, ratio in (("single_ms", "single"), ("batch_ms_per_query", "batch")):
+                cells += [f"{sorted(row[times][who])[ROUNDS // 2]:.3f} ms" for who in ("iaa", "faiss")]
+                spread = row["time_of_faiss"][ratio]
+                cells.append(f"{spread['median']:.2f} ({spread['min']:.2f} to {spread['max']:.2f})")
+            lines.append(
+                f"| {row['kind']} | {row['rows']:,} x {row['dim']} | {' | '.join(cells)} "
+                f"| {100 * row['recall_at_10']:.1f} % | {row['ready_seconds']:.1f} s |"
+            )
+    for name, about in result["surroundings"].items():
+        versions = ", ".join(f"{package} {version}" for package, version in about["versions"].items())
+        load = "load {:.1f} before and {:.1f} after".format(*about["load_average"])
+        machine = f"{about['machine']['cpu']}, {about['machine']['cores']} cores, {load}"
+        lines += ["", f"{name}: {machine}; {versions}; commit {about['commit']}."]
+    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--dim", type=int, default=128)
-    parser.add_argument("--out", type=Path, default=HERE / "search.json")
+    parser.add_argument("--million", action="store_true")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     from retrieval import choose_kernel
 
     choose_kernel()
     from measurement import environment
 
-    small, load = min(args.rows, 50_000), os.getloadavg()[0]
-    rows = [compare(kind, size, args.dim) for kind, size in (("exact", small), ("exact", args.rows))]
-    rows += [compare("hnsw", small, args.dim), compare("ivf", args.rows, args.dim)]
-    result = {"rows": rows, "load_average": [load, os.getloadavg()[0]]}
-    result["surroundings"] = environment("torch", "faiss-cpu", "numpy")
-    args.out.write_text(json.dumps(result, indent=2) + "\n")
-    write_table(result, args.out)
+    load = os.getloadavg()[0]
+    kinds, sizes = QUICK if args.quick else MILLION if args.million else SIZES
+    rows = [compare(kind, *size) for kind in kinds for size in sizes]
+    out = args.out or (None if args.quick else HERE / "search.json")
+    result = json.loads(out.read_text()) if out and out.exists() else {"surroundings": {}}
+    name = "million" if args.million else "sizes"
+    result[name] = rows
+    result["surroundings"][name] = environment("torch", "faiss-cpu", "numpy") | {
+        "load_average": [load, os.getloadavg()[0]]
+    }
+    if out:
+        out.write_text(json.dumps(result, indent=1) + "\n")
+        out.with_suffix(".md").write_text(page(result))
+    else:
+        print(page(result))
 
 
 if __name__ == "__main__":

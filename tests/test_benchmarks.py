@@ -1,6 +1,7 @@
 import inspect
 import json
 import runpy
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -37,20 +38,40 @@ def test_the_committed_result_meets_its_aim():
     assert not report["commit"].endswith("dirty")
 
 
+@pytest.mark.parametrize("more", [[], ["--million"]])
+def test_the_retrieval_benchmark_runs_and_writes_its_table(tmp_path, monkeypatch, more):
+    pytest.importorskip("faiss", reason="the benchmark asks faiss as well")
+    monkeypatch.syspath_prepend(str(HERE))
+    script = runpy.run_path(str(HERE / "retrieval.py"))
+    monkeypatch.setattr("sys.argv", ["retrieval.py", "--quick", *more, "--out", str(tmp_path / "x.json")])
+    monkeypatch.setitem(script["main"].__globals__, "million", partial(script["million"], asked=50))
+    script["main"]()
+    report, table = json.loads((tmp_path / "x.json").read_text()), (tmp_path / "x.md").read_text()
+    if more:
+        assert (
+            report["million"]["ivf"]["error"]["R@1"]["low"] < report["million"]["ivf"]["error"]["R@1"]["high"]
+        )
+        assert "20,000 x 16, every vector asking all others: exact in" in table
+    else:
+        assert [len(row["seconds"]["iaa"]) for row in report["sizes"]] == [2, 2]
+        ratio = report["sizes"][0]["times_faster"]
+        assert 0 < ratio["min"] <= ratio["median"] <= ratio["max"]
+        assert "| 500 x 16 | 100 | 100 |" in table
+
+
 def test_the_search_benchmark_runs_and_writes_its_table(tmp_path, monkeypatch):
     pytest.importorskip("faiss", reason="the benchmark asks faiss as well")
+    monkeypatch.syspath_prepend(str(HERE))
     script = runpy.run_path(str(HERE / "search.py"))
-    monkeypatch.setattr(
-        "sys.argv", ["search.py", "--rows", "2000", "--dim", "8", "--out", str(tmp_path / "x.json")]
-    )
+    monkeypatch.setattr("sys.argv", ["search.py", "--quick", "--out", str(tmp_path / "x.json")])
     threads = torch.get_num_threads()
     try:
         script["main"]()
     finally:
         torch.set_num_threads(threads)
     report = json.loads((tmp_path / "x.json").read_text())
-    assert [row["kind"] for row in report["rows"]] == ["exact", "exact", "hnsw", "ivf"]
-    assert report["rows"][0]["same_answers"] > 0.99
+    assert [row["kind"] for row in report["sizes"]] == ["exact", "hnsw", "ivf"]
+    assert report["sizes"][0]["same_answers"] > 0.99
     assert "| exact | 2,000 x 8 |" in (tmp_path / "x.md").read_text()
 
 

@@ -49,9 +49,18 @@ def test_table_and_json_say_what_score_says(capsys, good):
     assert low <= expected["MAP@R"] <= high
 
 
-def test_an_approximate_index_states_its_recall(capsys, good):
-    assert "% of the true ten nearest" in run(capsys, good, "--index", "hnsw")[1]
-    assert "true ten nearest" not in run(capsys, good, "--index", "flat")[1]
+def test_an_approximate_index_states_its_recall_and_its_error(capsys, good):
+    shown = run(capsys, good, "--index", "ivf", "--ks", 1)[1]
+    assert "% of the true ten nearest" in shown
+    found = json.loads(run(capsys, good, "--index", "ivf", "--ks", 1, "--json")[1])["files"][0]
+    off = found["index_error"]["metrics"]["R@1"]
+    exact = json.loads(run(capsys, good, "--ks", 1, "--json")[1])["files"][0]
+    assert found["index_error"]["queries"] == found["queries"] == 100
+    assert off["mean"] == pytest.approx(found["metrics"]["R@1"]["value"] - exact["metrics"]["R@1"]["value"])
+    assert f"on 100 sampled queries (95 %): R@1 {off['mean']:+.2f} [{off['low']:+.2f}, " in shown
+    for kind in ("flat", "exact"):
+        assert "true ten nearest" not in run(capsys, good, "--index", kind)[1]
+    assert "index_error" not in exact
 
 
 def test_against_is_paired_and_names_its_test(capsys, good, bad):

@@ -1,9 +1,12 @@
 """Who asks whom: roles, images that are query and gallery at once, and sequences."""
 
+from functools import partial
+
 import pytest
 import torch
 
 import oracles_retrieval
+from iaa.retrieval import index
 from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.evaluation import evaluate, worst_classes
 from iaa.retrieval.metrics import score_queries
@@ -37,14 +40,14 @@ def check(evaluation, expected):
         assert values[name].tolist() == pytest.approx([one[name] for one in counted])
 
 
-@pytest.mark.parametrize("way", ["counting", "sorting", "flat"])
+@pytest.mark.parametrize("way", ["lists", "sorting", "flat"])
 def test_images_that_are_query_and_gallery_at_once_never_answer_themselves(way, monkeypatch):
     role = ["both", "gallery", "query", "both", "gallery"] * 8
     file = data(role=role)
     queries = [row for row, name in enumerate(role) if name != "gallery"]
     gallery = [row for row, name in enumerate(role) if name != "query"]
     if way == "sorting":
-        monkeypatch.setattr("iaa.retrieval.metrics._countable", lambda count, *_: torch.zeros_like(count) > 0)
+        monkeypatch.setattr("iaa.retrieval.cosine.Points.error", 9.0)  # nothing is clear
     evaluation = evaluate(file, ks=KS, index="flat" if way == "flat" else None)
     check(evaluation, by_loops(file, queries, gallery, lambda q, g: q == g))
     assert evaluation.query.tolist() == queries
@@ -53,14 +56,14 @@ def test_images_that_are_query_and_gallery_at_once_never_answer_themselves(way, 
         assert row["example"] != row["nearest"]
 
 
-@pytest.mark.parametrize("way", ["counting", "sorting", "flat"])
+@pytest.mark.parametrize("way", ["lists", "sorting", "flat"])
 @pytest.mark.parametrize("roles", [False, True])
 def test_hits_of_the_same_sequence_are_ignored(way, roles, monkeypatch):
     sequence = [f"v{row // 3}" if row % 7 else "" for row in range(40)]
     role = ["query", "gallery", "both", "gallery"] * 10 if roles else None
     file = data(role=role, sequence=sequence)
     if way == "sorting":
-        monkeypatch.setattr("iaa.retrieval.metrics._countable", lambda count, *_: torch.zeros_like(count) > 0)
+        monkeypatch.setattr("iaa.retrieval.cosine.Points.error", 9.0)  # nothing is clear
     evaluation = evaluate(file, ks=KS, index="flat" if way == "flat" else None)
     queries = [row for row in range(40) if not roles or role[row] != "gallery"]
     gallery = [row for row in range(40) if not roles or role[row] != "query"]
@@ -93,3 +96,17 @@ def test_groups_must_fit_the_sets():
     file = data()
     with pytest.raises(ValueError, match=r"groups must have shape \(40,\)"):
         score_queries(file.z, file.labels, groups=(torch.arange(3), torch.arange(40)))
+
+
+def test_an_approximate_index_says_what_its_scores_are_off_by(monkeypatch):
+    pytest.importorskip("faiss")
+    monkeypatch.setattr(index, "build", partial(index.build, effort=1))  # a poor one
+    file = data(600, role=["both", "query", "gallery"] * 200)
+    exact, poor = (evaluate(file, ks=KS, index=kind) for kind in (None, "ivf"))
+    off = poor.index_error()
+    assert exact.index_error() is None
+    assert set(off) == {"R@1", "R@2", "R@4", "RP", "MAP@R"}
+    for name, value in poor.values().items():  # every query is in the sample
+        assert off[name]["mean"] == pytest.approx(float((value - exact.values()[name]).mean()))
+        assert off[name]["low"] < off[name]["mean"] < off[name]["high"]
+    assert abs(off["RP"]["mean"]) > 1

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import iaa
 import oracles_retrieval as oracle
-from iaa.retrieval import counting, metrics, tiles
+from iaa.retrieval import knn, metrics, tiles
 from iaa.retrieval.metrics import score_queries
 
 KS = (1, 2, 5)
@@ -149,19 +149,34 @@ def same(a, b):
 
 
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
-def test_neither_tiles_nor_threads_nor_the_way_change_a_bit(monkeypatch, distance):
+def test_neither_tiles_nor_threads_nor_passes_change_a_bit(monkeypatch, distance):
     z, labels = medium()
     plain = score_queries(z, labels, depth=50, distance=distance)
-    monkeypatch.setattr(counting.Counter.run, "__defaults__", (96,))
-    small = score_queries(z, labels, depth=50, distance=distance)
+    monkeypatch.setattr(tiles.each_tile, "__defaults__", (96,))
+    assert same(plain, score_queries(z, labels, depth=50, distance=distance))
     torch.set_num_threads(1)
-    assert same(small, score_queries(z, labels, depth=50, distance=distance))
-    assert torch.equal(plain.first, small.first)
-    torch.testing.assert_close(plain.map_at_r, small.map_at_r, rtol=0, atol=1e-12)
-    sorted_whole = score_queries(z, labels, depth=50, distance=distance, budget=1)
-    assert torch.equal(plain.first, sorted_whole.first)
-    torch.testing.assert_close(plain.r_precision, sorted_whole.r_precision, rtol=0, atol=1e-12)
-    torch.testing.assert_close(plain.map_at_r, sorted_whole.map_at_r, rtol=0, atol=1e-12)
+    assert same(plain, score_queries(z, labels, depth=50, distance=distance))
+    assert same(plain, score_queries(z, labels, depth=50, distance=distance, budget=2**16))
+    monkeypatch.setattr(metrics, "_SHALLOW", 2)  # then many a query goes deeper
+    assert same(plain, score_queries(z, labels, depth=50, distance=distance))
+
+
+def test_memory_does_not_grow_with_the_gallery():
+    """One class of every second row: lists of all queries would take 5,000 x 2,500 entries."""
+    z, labels = torch.randn(5000, 8, generator=torch.Generator().manual_seed(0)), torch.arange(5000)
+    labels[::2] = -1
+    lengths = []
+    original = knn.TopLists
+
+    def counted(size, length, device):
+        lengths.append((size, length))
+        return original(size, length, device)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(knn, "TopLists", counted)
+        score_queries(z, labels, depth=1, budget=2**22)
+    assert sum(size for size, _ in lengths) == 2500
+    assert max(size * length for size, length in lengths) * 8 <= 2**22
 
 
 def test_leave_one_out_equals_a_gallery_of_all_others():
@@ -184,10 +199,12 @@ def test_a_collapsed_model_is_scored_by_index_and_does_not_hang():
     assert float(result.recall(1).sum()) == 2  # row 1 finds row 0; row 0, itself left out, finds row 1
 
 
-def test_counting_is_the_way_that_was_tested(monkeypatch):
-    monkeypatch.setattr(metrics, "full_rows", None)  # would raise if called
+def test_whole_rows_are_sorted_only_where_similarities_are_too_close(monkeypatch):
+    monkeypatch.setattr(knn, "full_rows", None)  # would raise if called
     z, labels = torch.randn(500, 16, generator=torch.Generator().manual_seed(0)), torch.arange(500) // 5
     score_queries(z, labels, depth=8)
+    with pytest.raises(TypeError, match="NoneType"):
+        score_queries(torch.ones(500, 16), labels, depth=8)
 
 
 def test_half_precision_and_double_are_accepted():
@@ -271,6 +288,10 @@ def test_every_tile_is_visited_once():
     order = torch.arange(150)
     tiles.each_tile(*points, order, order, look, lambda done: None, 64)
     assert (seen == 1).all()
+    seen.zero_()
+    tiles.each_tile(*points, order[:70], order, look, lambda done: None, 64)  # mirrored among the first 70
+    assert (seen[:70] == 1).all()
+    assert (seen[70:] == 0).all()
 
 
 @pytest.mark.parametrize("size", [1e-30, 1e19, 1e36])

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from iaa.retrieval.significance import intervals, paired
+from iaa.retrieval.significance import intervals, paired, sampled_mean
 
 
 def draw(size, seed=0):
@@ -56,3 +56,17 @@ def test_differences_that_come_by_class_do_not_fool_the_test_by_class():
 def test_no_difference_at_all_has_p_one():
     (difference,) = paired(torch.ones(1, 9).double(), torch.ones(1, 9).double(), torch.arange(9) // 3)
     assert (difference.p_queries, difference.p_classes) == (1, 1)
+
+
+def test_the_interval_of_a_sampled_mean_covers_it_as_often_as_it_says():
+    g = torch.Generator().manual_seed(0)
+    rare = torch.where(torch.rand(2000, 400, generator=g) < 0.01, -100.0, 0.0).double()  # 1 % of queries lost
+    mean, low, high = sampled_mean(rare).T
+    assert torch.equal(mean, rare.mean(1))
+    assert 0.93 < float(((low <= -1) & (high >= -1)).double().mean()) < 0.995
+
+
+def test_a_sample_without_differences_is_not_certain():
+    _, low, high = sampled_mean(torch.zeros(1, 1000, dtype=torch.float64))[0].tolist()
+    assert -low == pytest.approx(high)
+    assert high == pytest.approx(0.277, abs=0.001)

@@ -42,7 +42,7 @@ def command(
         gallery_draws: VehicleID's protocol: this many times, one random image per class is the gallery.
         seed: Seed of the gallery draws.
         distance: How neighbours are ranked.
-        index: Exact, or a faiss index (approximate if hnsw or ivf).
+        index: Exact, or a faiss index; hnsw and ivf are approximate, and say what their scores are off by.
         json: Print JSON instead of tables.
     """
     check_paths(*paths, *([against] if against else []))
@@ -118,6 +118,8 @@ def _described(file: Path, evaluation: "Evaluation", per_class: bool) -> dict[st
     }
     if evaluation.result.index_recall is not None:
         row["index_recall"] = evaluation.result.index_recall
+        error, sample = evaluation.index_error(), evaluation.result.sample
+        row["index_error"] = {"queries": 0 if sample is None else len(sample), "metrics": error}
     return row | ({"worst_classes": worst_classes(evaluation)} if per_class else {})
 
 
@@ -160,11 +162,21 @@ def _show(out: dict[str, Any]) -> None:
             print(f"{row['without_positive']} of {row['queries']} queries have no positive and are left out.")
         if "index_recall" in row:
             print(f"The index found {100 * row['index_recall']:.1f} % of the true ten nearest (200 sampled).")
+            print(_error(row["index_error"]))
     if "against" in out:
         _show_comparison(console, out["against"], files[0])
     for row in files:
         if "worst_classes" in row:
             _show_worst(console, row)
+
+
+def _error(error: dict[str, Any]) -> str:
+    """One line: what the approximate scores are off by."""
+    metrics = (
+        f"{name} {off['mean']:+.2f} [{off['low']:+.2f}, {off['high']:+.2f}]"
+        for name, off in error["metrics"].items()
+    )
+    return f"Off the exact scores, on {error['queries']:,} sampled queries (95 %): {', '.join(metrics)}."
 
 
 def _show_one(console: Console, row: dict[str, Any]) -> None:

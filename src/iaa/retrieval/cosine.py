@@ -61,15 +61,14 @@ class Points:
             block.sub_(self.centre.to(block.dtype))
         return block.mul_(self.scale[rows].to(block.dtype)[:, None]).to(dtype)
 
-    def products(self, block: Float[Tensor, "b d"], start: int, stop: int) -> Float[Tensor, "b c"]:
-        """Products of scaled rows with a stretch of these; scaled afterwards, so that nothing is copied."""
-        raw = self.raw[start:stop]
-        if self.centre is not None or self.extreme or raw.dtype != torch.float32:
-            raw = self.block(torch.arange(start, start + len(raw), device=self.device))
-            return self._less_halves(block @ raw.T, block, raw)
-        return (block @ raw.T).mul_(self.scale[start:stop].float())
-
-    def _less_halves(self, product: Tensor, block: Tensor, other: Tensor) -> Tensor:
+    def products(
+        self, block: Float[Tensor, "b d"], items: slice | Int64[Tensor, " c"], out: Tensor | None = None
+    ) -> Float[Tensor, "b c"]:
+        """Similarities of scaled rows with some of these, scaled afterwards: a slice is not copied."""
+        if self.centre is None and not self.extreme and self.raw.dtype == torch.float32:
+            return torch.mm(block, self.raw[items].T, out=out).mul_(self.scale[items].float())
+        other = self.block(torch.arange(len(self), device=self.device)[items])
+        product = torch.mm(block, other.T, out=out)
         if self.centre is not None:
             product -= other.square().sum(1) / 2
             product -= block.square().sum(1)[:, None] / 2

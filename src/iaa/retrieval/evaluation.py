@@ -12,7 +12,7 @@ from torch import Tensor
 from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.knn import Neighbors, knn, without
 from iaa.retrieval.metrics import PerQuery, score_queries
-from iaa.retrieval.significance import Difference, intervals, paired
+from iaa.retrieval.significance import Difference, intervals, paired, sampled_mean
 
 
 def _silent(done: float) -> None:
@@ -44,6 +44,18 @@ class Evaluation:
     def values(self) -> dict[str, Tensor]:
         """Per-query percent of every metric, for the queries that count."""
         return {name: value[self.result.counted] for name, value in self.result.values(self.ks).items()}
+
+    def index_error(self) -> dict[str, dict[str, float]] | None:
+        """What the scores of an approximate index are off by, in percent, with 95 % intervals; None if exact.
+
+        From a sample of the queries that was scored exactly too: ``mean`` is approximate less exact.
+        """
+        if self.result.exact is None or self.result.sample is None:
+            return None
+        exact, approximate = (result.values(self.ks) for result in (self.result.exact, self.result))
+        off = torch.stack([approximate[name][self.result.sample] - exact[name] for name in exact])
+        means = zip(exact, sampled_mean(off.cpu()).tolist(), strict=True)
+        return {name: {"mean": mean, "low": low, "high": high} for name, (mean, low, high) in means}
 
     def nearest(self, rows: Int64[Tensor, " r"], *, count: int) -> Neighbors:
         """The ``count`` nearest gallery rows (fewer if there are no more) that may answer these rows."""

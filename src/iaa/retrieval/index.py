@@ -49,8 +49,11 @@ def search(index: Any, query: Tensor, *, k: int, distance: str = "cosine") -> Ne
     if not 1 <= k <= index.ntotal:
         raise ValueError(f"k must lie in [1, {index.ntotal}], the size of the index, got {k}")
     rows = _array(query, distance)
-    lists = [index.search(rows[start : start + _ROWS], k) for start in range(0, len(rows), _ROWS)]
-    value, near = lists[0] if len(lists) == 1 else (np.concatenate(part) for part in zip(*lists, strict=True))
+    if len(rows) <= _ROWS:
+        value, near = index.search(rows, k)
+    else:
+        lists = [index.search(rows[start : start + _ROWS], k) for start in range(0, len(rows), _ROWS)]
+        value, near = (np.concatenate(part) for part in zip(*lists, strict=True))
     if distance == "euclidean":
         value = np.sqrt(value.clip(min=0))
     return Neighbors(torch.from_numpy(near), torch.from_numpy(value))
@@ -77,9 +80,10 @@ class Index:
         self.gallery, self.kind = as_vectors(gallery, "gallery"), kind
         self._ready = points(self.gallery)[1] if kind == "exact" else None
         self._faiss = None if kind == "exact" else build(self.gallery, kind=kind, effort=effort)
+        self._size = len(self.gallery)
 
     def __len__(self) -> int:
-        return len(self.gallery)
+        return self._size
 
     def search(
         self,
@@ -96,7 +100,7 @@ class Index:
             raise ValueError(f"top must be 1 or more, got {top}")
         if exclude is not None and exclude.ndim == 1:
             exclude = exclude[:, None]
-        k = min(top + (0 if exclude is None else exclude.shape[1]), len(self))
+        k = min(top + (0 if exclude is None else exclude.shape[1]), self._size)
         exact = self._ready is not None
         near = knn(query, self._ready, k=k) if exact else search(self._faiss, query, k=k)
         if exclude is None:
@@ -123,13 +127,14 @@ def _any_of(index: Tensor, excluded: Tensor) -> Tensor:
 def _array(z: Tensor, distance: str, name: str = "query") -> Any:
     """What faiss is given: float32, of length 1 for cosine.
 
-    In numpy, whose steps take a tenth of torch's time for a single query: half of such a search otherwise.
+    In numpy, whose steps take a tenth of torch's time: for a single query they would add half of its search.
     """
-    if not isinstance(z, Tensor) or z.ndim != 2 or not z.is_floating_point() or not z.numel():
-        z = as_vectors(z, name)
-    rows = z.detach().cpu().float().numpy()
-    if distance == "cosine" and len(rows) == 1:  # a search may take less time than checking arrays does
-        length = math.sqrt(float(np.dot(rows[0], rows[0])))
+    plain = isinstance(z, Tensor) and z.dtype == torch.float32 and z.is_cpu
+    rows = z.detach().numpy() if plain else as_vectors(z, name).cpu().float().numpy()
+    if rows.ndim != 2 or not rows.size:
+        as_vectors(z, name)
+    if distance == "cosine" and len(rows) == 1:
+        length = math.sqrt(rows[0].dot(rows[0]))
         if 1e-10 < length < 1e15:  # false for NaN
             return rows * np.float32(1 / length)
     square = np.einsum("nd,nd->n", rows, rows)

@@ -8,15 +8,12 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
-from iaa.retrieval.cosine import full_precision, points
-from iaa.retrieval.counting import Counter
-from iaa.retrieval.full_sort import IGNORED, full_rows, parts_of
+from iaa.retrieval.cosine import Points, points
 from iaa.retrieval.input_checks import as_labels, as_vectors, check_sets
-from iaa.retrieval.knn import without
-from iaa.retrieval.positives import Items, Positives, count_positives, same_label
+from iaa.retrieval.knn import BUDGET, Neighbors, nearest, without
 
-BUDGET = 256 * 2**20
-"""Bytes that scoring may use besides the embeddings themselves."""
+_SAMPLE = 2000  # queries by which the error of an approximate index is told
+_SHALLOW = 32  # neighbours looked at for R@K before the queries without a positive among them go deeper
 
 
 @dataclass(frozen=True)
@@ -31,6 +28,10 @@ class PerQuery:
     depth: int
     index_recall: float | None = None
     """Share of the true nearest that an approximate index found, on a sample; None if exact."""
+    sample: Int64[Tensor, " s"] | None = None
+    """Queries that were scored exactly as well, to tell the error of an approximate index; None if exact."""
+    exact: "PerQuery | None" = None
+    """The exact results of ``sample``."""
 
     @property
     def counted(self) -> Bool[Tensor, " q"]:
@@ -94,8 +95,8 @@ def score_queries(
     """Metrics of every query against the gallery, or against all others (leave-one-out) when there is none.
 
     ``groups`` numbers the queries and the gallery items: items of a query's own group are ignored (the image
-    itself, frames of one sequence). ``depth`` is the largest K of R@K wanted. Exact for any number of
-    classes; where they are too large for counting (or for ``budget``) whole rows are sorted, which is slower.
+    itself, frames of one sequence). ``depth`` is the largest K of R@K wanted. Exact, with lists of ``budget``
+    bytes at most whatever the number and the size of the classes, unless ``index`` names a faiss index.
     """
     z = as_vectors(z)
     labels = as_labels(labels, len(z)).to(z.device)
@@ -104,102 +105,132 @@ def score_queries(
         gallery = target, as_labels(gallery[1], len(target), "gallery labels").to(z.device)
     check_sets(z, labels, gallery, [depth])
     target, target_labels = (z, labels) if gallery is None else gallery
-    numbers: tuple[Tensor | None, Tensor | None] = (None, None)
     if groups is not None:
-        numbers = (
+        groups = (
             as_labels(groups[0], len(z), "groups").to(z.device),
             as_labels(groups[1], len(target), "groups of the gallery").to(z.device),
         )
-    ready = points(z, distance=distance, other=None if gallery is None else target)
-    query = Items(ready[0], labels, numbers[0])
-    others = query if gallery is None else Items(ready[1], target_labels, numbers[1])
-    count = count_positives(query, others)
+    sets = points(z, distance=distance, other=None if gallery is None else target)
+    asked = _Asked(*sets, labels, target_labels, groups)
+    count = asked.positives()
     if not bool((count > 0).any()):
         raise ValueError(
             "no query has a positive: every label occurs once, or the gallery shares none with the queries"
         )
     nothing = torch.zeros(len(z), dtype=torch.float64, device=z.device)
     result = PerQuery(count, torch.full_like(count, depth + 1), nothing, nothing.clone(), depth)
-    if index is not None:
-        return replace(result, index_recall=_by_index(result, query, others, index, distance))
-    with full_precision(z.device):
-        countable = _countable(count, len(others), budget)
-        hard = (count > 0) & ~countable
-        if bool(countable.any()):
-            hard |= _by_counting(result, query, others, countable, tick)
-        _by_sorting(result, query, others, hard.nonzero()[:, 0], budget, tick)
-    return result
+    if index is None:
+        _exactly(result, asked, budget, tick)
+        return result
+    recall = _by_index(result, asked, index, distance, tick)
+    if recall is None:
+        return result
+    sample, exact = _exact_sample(result, asked, distance, budget)
+    return replace(result, index_recall=recall, sample=sample, exact=exact)
 
 
-def _by_index(result: PerQuery, query: Items, gallery: Items, kind: str, distance: str) -> float | None:
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """Queries and gallery; one object for both means leave-one-out, where no query answers itself."""
+
+    query: Points
+    gallery: Points
+    labels: Int64[Tensor, " q"]
+    gallery_labels: Int64[Tensor, " n"]
+    groups: tuple[Int64[Tensor, " q"], Int64[Tensor, " n"]] | None
+
+    def positives(self) -> Int64[Tensor, " q"]:
+        """How many gallery items share the label of each query, without those it ignores."""
+        count = _occurrences(self.labels, self.gallery_labels)
+        if self.groups is None:
+            return count - (1 if self.query is self.gallery else 0)
+        labels, groups = torch.cat([self.labels, self.gallery_labels]), torch.cat(self.groups)
+        both = torch.stack([labels, groups]).unique(dim=1, return_inverse=True)[1]
+        return count - _occurrences(both[: len(self.labels)], both[len(self.labels) :])
+
+    def hits(self, rows: Int64[Tensor, " b"], index: Int64[Tensor, "b k"]) -> Bool[Tensor, "b k"]:
+        """Whether each neighbour is a positive; -1 is no neighbour."""
+        return (self.gallery_labels[index] == self.labels[rows][:, None]) & (index >= 0)
+
+
+def _exactly(result: PerQuery, asked: _Asked, budget: int, tick: Callable[[float], None]) -> None:
+    """Fill in from exact lists as long as R; queries that R@K needs longer ones for get them afterwards."""
+    wanted = result.positives.maximum(result.positives.new_tensor(min(result.depth, _SHALLOW)))
+
+    def take(rows: Tensor, near: Neighbors) -> None:
+        _fill(result, rows, asked.hits(rows, near.index))
+
+    def search(wanted: Tensor, tick: Callable[[float], None]) -> None:
+        nearest(
+            asked.query,
+            asked.gallery,
+            wanted,
+            take,
+            groups=asked.groups,
+            hits=asked.hits,
+            reach=result.positives,
+            budget=budget,
+            tick=tick,
+        )
+
+    search(wanted.where(result.counted, 0), tick)
+    deeper = result.counted & (result.first > wanted) & (wanted < result.depth)
+    if bool(deeper.any()):
+        search(torch.where(deeper, result.depth, 0), lambda done: None)
+
+
+def _by_index(
+    result: PerQuery, asked: _Asked, kind: str, distance: str, tick: Callable[[float], None]
+) -> float | None:
     """Fill in from the lists of a faiss index, as long as the largest K and R; returns its recall."""
     from iaa.retrieval.index import build, measured_recall, search
 
-    target = gallery.points.raw
+    target = asked.gallery.raw
     built = build(target, kind=kind, distance=distance)
     k = min(len(target), max(result.depth, int(result.positives.max())))
-    wider = min(len(target), k + _most_ignored(query, gallery))
+    most_ignored = int(asked.query is asked.gallery)
+    if asked.groups is not None:
+        most_ignored = int(_occurrences(*asked.groups).max())
+    wider = min(len(target), k + most_ignored)
     for rows in result.counted.nonzero()[:, 0].split(8192):
-        near = search(built, query.points.raw[rows], k=wider, distance=distance)
-        ignored = query.ignores(rows[:, None], gallery, near.index.to(rows.device))
-        index = without(near, ignored.to(near.index.device), k).index.to(rows.device)
-        _fill(result, rows, (gallery.labels[index] == query.labels[rows][:, None]) & (index >= 0))
+        near = search(built, asked.query.raw[rows], k=wider, distance=distance)
+        near = Neighbors(near.index.to(rows.device), near.value.to(rows.device))
+        if asked.groups is not None:
+            near = without(near, asked.groups[0][rows][:, None] == asked.groups[1][near.index], k)
+        elif most_ignored:
+            near = without(near, near.index == rows[:, None], k)
+        _fill(result, rows, asked.hits(rows, near.index))
+        tick(float(rows[-1] + 1) / len(result.positives))
     if kind == "flat":
         return None
     return measured_recall(built, target, k=min(10, len(target) - 1), distance=distance, sample=200)
 
 
-def _most_ignored(query: Items, gallery: Items) -> int:
-    """The most gallery items that any query ignores."""
-    if query.groups is None or gallery.groups is None:
-        return int(query is gallery)
-    return int(same_label(query.groups, gallery.groups)[2].max())
+def _exact_sample(result: PerQuery, asked: _Asked, distance: str, budget: int) -> tuple[Tensor, PerQuery]:
+    """A seeded sample of the queries that count, scored exactly."""
+    counted = result.counted.nonzero()[:, 0]
+    order = torch.randperm(len(counted), generator=torch.Generator().manual_seed(0)).to(counted.device)
+    rows = counted[order[:_SAMPLE]].sort().values
+    groups = asked.groups
+    if groups is None and asked.query is asked.gallery:
+        itself = torch.arange(len(asked.labels), device=rows.device)
+        groups = itself, itself
+    exact = score_queries(
+        asked.query.raw[rows],
+        asked.labels[rows],
+        gallery=(asked.gallery.raw, asked.gallery_labels),
+        groups=None if groups is None else (groups[0][rows], groups[1]),
+        depth=result.depth,
+        distance=distance,
+        budget=budget,
+    )
+    return rows, exact
 
 
-def _countable(count: Tensor, gallery_size: int, budget: int) -> Tensor:
-    """Queries whose positives are few, compared with the gallery and, all together, with the budget."""
-    smallest_first, order = count.sort()
-    fits = smallest_first.cumsum(0) <= budget // 96
-    fits = torch.zeros_like(fits).scatter_(0, order, fits)
-    return (count > 0) & fits & (count <= max(64, gallery_size // 16))
-
-
-def _by_counting(
-    result: PerQuery, query: Items, gallery: Items, countable: Tensor, tick: Callable[[float], None]
-) -> Tensor:
-    """Fill in the countable queries, except those that turn out hard (returned)."""
-    seed = torch.Generator().manual_seed(0)
-    columns = torch.randperm(len(gallery), generator=seed).to(countable.device)
-    rows = columns if query is gallery else torch.arange(len(query), device=countable.device)
-    positives = Positives.find(query, gallery, rows, countable[rows])
-    counter = Counter(positives, query, gallery, rows, columns, depth=result.depth)
-    counter.run(tick)
-    owner = torch.repeat_interleave(positives.start.diff())
-    rank, position = positives.ranks()
-    inside = rank <= result.positives[rows][owner]
-    share = inside / result.positives[rows][owner].double()
-    queries = rows[owner]
-    result.r_precision.index_add_(0, queries, share)
-    result.map_at_r.index_add_(0, queries, share * position / rank)
-    result.first[queries[position == 1]] = rank[position == 1].clamp(max=result.depth + 1)
-    return torch.zeros_like(counter.hard).scatter_(0, rows, counter.hard)
-
-
-def _by_sorting(
-    result: PerQuery,
-    query: Items,
-    gallery: Items,
-    rows: Tensor,
-    budget: int,
-    tick: Callable[[float], None],
-) -> None:
-    """Fill in these queries from their whole sorted rows."""
-    every = torch.arange(len(gallery), device=rows.device)
-    for part in parts_of(rows, gallery.points, budget):
-        ignored = query.ignores(part[:, None], gallery, every[None])
-        key, order = full_rows(query.points, gallery.points, part, ignored)
-        _fill(result, part, (gallery.labels[order] == query.labels[part][:, None]) & (key != IGNORED))
-        tick(float((rows <= part[-1]).double().mean()))
+def _occurrences(values: Int64[Tensor, " q"], among: Int64[Tensor, " n"]) -> Int64[Tensor, " q"]:
+    """How often each value occurs among others."""
+    among = among.sort().values
+    return torch.searchsorted(among, values, right=True) - torch.searchsorted(among, values)
 
 
 def _fill(result: PerQuery, rows: Tensor, hit: Bool[Tensor, "b k"]) -> None:

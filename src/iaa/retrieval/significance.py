@@ -35,6 +35,20 @@ def intervals(
     return _repeat(draw, draws, seed).quantile(ends, dim=0).T
 
 
+def sampled_mean(percent: Float64[Tensor, "m s"]) -> Float64[Tensor, "m 3"]:
+    """Mean of sampled differences in percent, and the ends of its 95 % interval.
+
+    A sample without any difference must not claim certainty, as a bootstrap would: two queries are added,
+    one off by +100 and one by -100 (after Agresti and Coull), so that n equal ones still leave ±277 / n.
+    """
+    size = percent.shape[1] + 2
+    squares = percent.square().sum(1) + 2 * 100.0**2
+    mean = percent.mean(1)
+    middle = percent.sum(1) / size
+    half = 1.96 * ((squares / size - middle.square()) / size).sqrt()
+    return torch.stack([mean, middle - half, middle + half], 1)
+
+
 @dataclass(frozen=True)
 class Difference:
     """Mean of B less mean of A over the same queries, its interval over classes, and two p-values."""

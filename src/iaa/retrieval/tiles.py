@@ -12,10 +12,12 @@ from iaa.retrieval.cosine import Points
 from iaa.retrieval.threads import on_every_core
 
 GROUP = 32
-"""Similarities looked at together through their maximum; tiles are filled up to whole groups with -inf."""
+"""Similarities looked at together through their maximum; tiles are filled up to whole groups of columns
+with -inf, mirrored ones of rows too."""
 SIDE = 2048
-_KEPT = 2**23  # numbers (32 MiB) up to which a gallery is scaled once and kept
-_FIRST = 64  # narrow stripes first: they raise thresholds cheaply
+_SMALL = 1536  # up to this size a set is one tile
+_SKEW = 16  # keeps the entries of a column from sharing a set of the cache
+_AREA = 2**21  # similarities at once of a few queries, whose tiles are wide
 
 
 @dataclass(frozen=True)
@@ -35,74 +37,59 @@ def each_tile(
     query: Points,
     gallery: Points,
     rows: Int64[Tensor, " q"],
-    columns: Int64[Tensor, " n"],
+    columns: Int64[Tensor, " n"] | None,
     look: Callable[[Tile], None],
     tick: Callable[[float], None],
     side: int = SIDE,
 ) -> None:
-    """Call ``look`` on every tile, from as many threads as torch may use."""
-    mirror = query is gallery
-    jobs, lock = _jobs(len(rows), len(columns), side, mirror), Lock()
-    whole, done = len(rows) * len(columns) / (2 if mirror else 1), 0
+    """Call ``look`` on every tile, from as many threads as torch may use.
 
-    shape = [min(side, -(-length // GROUP) * GROUP) for length in (len(rows), len(columns))]
-
-    kept = gallery.block(columns) if columns.numel() * gallery.raw.shape[1] <= _KEPT else None
-
-    def scaled(points: Points, order: Tensor, first: int, last: int) -> Tensor:
-        if kept is not None and points is gallery:
-            return kept[first:last]
-        return points.block(order[first:last])
+    ``columns``: the order of the gallery, None for its own. In leave-one-out it begins with ``rows``.
+    """
+    mirror, size = (len(rows) if query is gallery else 0), len(gallery)
+    side = min(side, max(_SMALL, -(-size // (4 * GROUP)) * GROUP))  # some tiles for each core
+    wide = side if mirror else max(side, _AREA // max(len(rows), 1) // GROUP * GROUP)
+    corners = list(_corners(len(rows), size, side, wide, mirror))
+    jobs, lock, done = iter(corners), Lock(), 0
+    stride = _padded(min(wide, size)) + _SKEW
 
     def work() -> None:
         nonlocal done
-        buffer, block, stripe = torch.empty(*shape, device=query.device), None, -1
+        buffer = torch.empty(_padded(min(side, len(rows))) if mirror else min(side, len(rows)), stride)
+        buffer = buffer.to(query.device)
         while True:
             with lock:
                 job = next(jobs, None)
             if job is None:
                 return
-            top, bottom, left, right = job
-            if left != stripe:
-                block, stripe = scaled(gallery, columns, left, right), left
-            assert block is not None
-            upper = block if mirror and top == left else scaled(query, rows, top, bottom)
-            similarity = _product(upper, block, buffer, euclidean=query.centre is not None)
-            look(Tile(similarity, top, left, bottom - top, right - left, mirror and top > left))
+            top, left = job
+            height = min(side, len(rows) - top)
+            width = min(wide, (mirror if left < mirror else size) - left)
+            items = slice(left, left + width) if columns is None else columns[left : left + width]
+            block = query.block(rows[top : top + height])
+            gallery.products(block, items, out=buffer[:height, :width])
+            tall, broad = _padded(height) if mirror else height, _padded(width)
+            buffer[height:tall, :broad] = -torch.inf
+            buffer[:tall, width:broad] = -torch.inf
+            look(Tile(buffer[:tall, :broad], top, left, height, width, top < left < mirror))
             with lock:
-                done += (bottom - top) * (right - left)
-                tick(min(done / whole, 1.0))
+                done += 1
+                tick(done / len(corners))
 
-    on_every_core(work, query.device)
-
-
-def stripes(size: int, side: int) -> Iterator[tuple[int, int]]:
-    """Edges that double from a narrow first stripe up to the width of a tile.
-
-    >>> list(stripes(700, 256))
-    [(0, 64), (64, 128), (128, 256), (256, 512), (512, 700)]
-    """
-    left, right = 0, min(_FIRST, side, size)
-    while left < size:
-        yield left, right
-        left, right = right, min(right + min(right, side), size)
+    if len(corners) == 1:
+        work()
+    else:
+        on_every_core(work, query.device)
 
 
-def _jobs(height: int, width: int, side: int, mirror: bool) -> Iterator[tuple[int, int, int, int]]:
-    for left, right in stripes(width, side):
-        if mirror:  # the square on the diagonal, then what lies below it
-            yield left, right, left, right
-        for top in range(right if mirror else 0, height, side):
-            yield top, min(top + side, height), left, right
+def _corners(height: int, width: int, side: int, wide: int, mirror: int) -> Iterator[tuple[int, int]]:
+    """Top and left of every tile: first the diagonal, then what lies above it, then what has no mirror."""
+    for left in range(0, mirror, side):
+        yield left, left
+    for left in [*range(0, mirror, side), *range(mirror, width, wide)]:
+        for top in range(0, min(left, height), side) if left < mirror else range(0, height, side):
+            yield top, left
 
 
-def _product(upper: Tensor, block: Tensor, buffer: Tensor, *, euclidean: bool) -> Tensor:
-    """Similarities in the corner of the buffer."""
-    height, width = len(upper), len(block)
-    target = torch.mm(upper, block.T, out=buffer[:height, :width])
-    if euclidean:
-        target.sub_(block.square().sum(1) / 2).sub_(upper.square().sum(1)[:, None] / 2)
-    tall, wide = (-(-length // GROUP) * GROUP for length in (height, width))
-    buffer[height:tall, :wide] = -torch.inf
-    buffer[:tall, width:wide] = -torch.inf
-    return buffer[:tall, :wide]
+def _padded(length: int) -> int:
+    return -(-length // GROUP) * GROUP
