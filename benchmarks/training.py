@@ -28,7 +28,9 @@ NETWORKS = {
     "lite0, 128 px, batch of 128": Config(
         model="lite0", images=Images(size=128, workers=0), network=Network(dim=512)
     ),
-    "convnet, 48 px, batch of 128": Config(model="convnet", images=Images(workers=0)),
+    "convnet, 48 px, batch of 128": Config(
+        model="convnet", images=Images(workers=0), network=Network(dim=128)
+    ),
 }
 REFRESH_EVERY = 4
 
