@@ -12,11 +12,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
-from measurement import environment, write
+from measurement import environment, ratio, write
 from PIL import Image
 
 import iaa
@@ -43,9 +42,7 @@ def small_run(folder: Path) -> tuple[Path, Path]:
 
 def cpu_seconds(words: list[str]) -> float:
     """User and system time of a new process; the exit code of a wrong argument is expected to be 2."""
-    process = subprocess.Popen(
-        [sys.executable, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    process = subprocess.Popen([sys.executable, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != (2 if "--no-such-option" in words else 0):
@@ -72,12 +69,8 @@ def measure(rounds: int, folder: Path) -> dict[str, Any]:
         for name, words in contenders.items():
             taken[name].append(cpu_seconds(words))
     base = taken.pop("import torch")
-    ratios = {name: [own / torch for own, torch in zip(v, base, strict=True)] for name, v in taken.items()}
     return {
-        "over import torch": {
-            name: {"median": median(values), "range": [min(values), max(values)]}
-            for name, values in ratios.items()
-        },
+        "over import torch": {name: ratio(values, base) for name, values in taken.items()},
         "CPU seconds": {name: min(values) for name, values in {"import torch": base, **taken}.items()},
         "rounds": rounds,
     }

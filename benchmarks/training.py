@@ -1,22 +1,29 @@
-"""What augmentation adds to a training, statistics included, and what kept memory saves: ratios.
+"""Training steps against a plain loop, what augmentation adds to a step, and what kept memory saves: ratios.
 
-python benchmarks/training.py [part …]     parts: overhead memory (default: both)
+python benchmarks/training.py [--quick] [part …]     parts: steps overhead memory (default: all)
 
-Results go to benchmarks/training.json; parts not run keep their former result. Steps are timed as the CPU
-seconds of one thread, which a busy machine disturbs less than it does the clock on the wall.
+Results go to benchmarks/training.json; parts not run keep their former result. Augmentation is timed as the
+CPU seconds of one thread, which a busy machine disturbs less than it does the clock on the wall. --quick runs
+little once and writes nothing.
 """
 
 import json
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
-from measurement import HERE, environment, write
+from folder_to_search import measured
+from measurement import HERE, environment, ratio, write
+from photos_by_hand import CLASSES, PER_CLASS, make_photos
 from torch import Tensor
 
 from iaa.allocator import keep_freed_memory
@@ -33,6 +40,69 @@ NETWORKS = {
     ),
 }
 REFRESH_EVERY = 4
+EPOCHS = 4
+"""Of both sides of ``steps``: from one pass over the training set for the statistics to before the next."""
+
+
+def steps(
+    rounds: int = 2,
+    networks: tuple[str, ...] = ("tf_efficientnet_lite0", "tiny_vit_5m_224"),
+    sizes: tuple[int, ...] = (128, 224),
+) -> dict[str, Any]:
+    """`iaa train` with its defaults against `photos_by_hand.py`: same network, batch and loss, on the CPU.
+
+    Images per second of the first four epochs, from new photos on, with everything that belongs to them: for
+    `iaa` also the synthetics and the pass over the training set for their statistics. Memory is the largest
+    of the process and its workers.
+    """
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        make_photos(folder / "photos" / "train", CLASSES, 8)
+        make_photos(folder / "photos" / "test", 2, 8)
+        for network in networks:
+            for size in sizes:
+                sides: dict[str, list[tuple[float, float]]] = {"by hand": [], "iaa": [], "iaa, bf16": []}
+                for _ in range(rounds):
+                    for side, values in sides.items():
+                        values.append(_epochs(side, folder, network, size))
+                key = f"{network}, {size} px"
+                found[key] = {"by hand": _summary(sides["by hand"])}
+                plain = [speed for speed, _ in sides["by hand"]]
+                for side in ("iaa", "iaa, bf16"):
+                    over = ratio([speed for speed, _ in sides[side]], plain)
+                    found[key][side] = {"over by hand": over, **_summary(sides[side])}
+                print(json.dumps({key: found[key]}, indent=2), file=sys.stderr)
+    return {"batch": CLASSES * PER_CLASS, "epochs": EPOCHS, "rounds": rounds, **found}
+
+
+def _epochs(side: str, folder: Path, network: str, size: int) -> tuple[float, float]:
+    """Images per second over all epochs, and the largest memory in GiB."""
+    photos = folder / "photos"
+    if side == "by hand":
+        words = [str(HERE / "photos_by_hand.py"), "train", str(photos / "train"), network, str(size)]
+        process = measured([*words, str(EPOCHS)], folder)
+        speeds = process["output"]["images_per_second"]
+    else:
+        precision = "bf16" if "bf16" in side else "fp32"
+        options = (
+            f"-m iaa train --data folder:{photos} --model timm/{network} --network.no-pretrained "
+            f"--network.head linear --images.size {size} --epochs {EPOCHS} --precision {precision} "
+            f"--batch.classes {CLASSES} --batch.per-class {PER_CLASS} --optimizer.lr 1e-4 --device cpu "
+            f"--run.out {folder} --run.name run --run.no-untrained --run.logger none --quiet"
+        )
+        process = measured(options.split(), folder)
+        lines = (folder / "run" / "log.jsonl").read_text().splitlines()
+        shutil.rmtree(folder / "run")
+        speeds = [row["images_per_second"] for row in map(json.loads, lines) if "images_per_second" in row]
+    return len(speeds) / sum(1 / speed for speed in speeds), process["memory"] / 2**30
+
+
+def _summary(values: list[tuple[float, float]]) -> dict[str, float]:
+    return {
+        "images per second": max(speed for speed, _ in values),
+        "peak memory, GiB": max(memory for _, memory in values),
+    }
 
 
 def step(task: Task, batch: Any) -> float:
@@ -93,8 +163,11 @@ def overhead(rounds: int = 40) -> dict[str, Any]:
         best = {kind: min(taken[1:]) for kind, taken in times.items()}
         added = {kind: best[kind] - best["baseline"] for kind in ("stream", "pass")}
         steps = len(tasks["pass"].sampler) * REFRESH_EVERY
+        every = sorted(times["stream"])[:-1]  # but the slowest, which may be the first
+        spread = [1 + (taken - best["baseline"]) / whole for taken in (every[0], every[-1])]
         found[name] = {
             "stream over baseline": 1 + added["stream"] / whole,
+            "stream over baseline, range of rounds": spread,
             "pass over baseline": 1 + (added["pass"] + statistics / steps) / whole,
             "pass over baseline, statistics aside": 1 + added["pass"] / whole,
             "CPU seconds of a baseline step": whole,
@@ -133,26 +206,29 @@ def memory(rounds: int = 4) -> dict[str, Any]:
     return {"as it comes over kept": ratio, "of medians": middle, "seconds a step": taken}
 
 
-PARTS = {"overhead": overhead, "memory": memory}
+PARTS = {"steps": steps, "overhead": overhead, "memory": memory}
+QUICK = {
+    "steps": partial(steps, rounds=1, networks=("tiny_vit_5m_224",), sizes=(128,)),
+    "overhead": partial(overhead, rounds=3),
+    "memory": partial(memory, rounds=1),
+}
 
 
-def main(names: list[str]) -> None:
+def main(names: list[str], *, quick: bool) -> None:
     torch.set_num_threads(1)
     keep_freed_memory()  # as the command line does
     former = HERE / "training.json"
     result = json.loads(former.read_text()) if former.exists() else {}
     for name in names or PARTS:
-        result[name] = {
-            "what": PARTS[name].__doc__,
-            **PARTS[name](),
-            **environment("torch", "lightning-fabric"),
-        }
+        found = QUICK[name]() if quick else PARTS[name]()
+        result[name] = {"what": PARTS[name].__doc__, **found, **environment("torch", "lightning-fabric")}
         print(json.dumps({name: result[name]}, indent=2))
-        write("training", result)
+        if not quick:
+            write("training", result)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--memory-probe"]:
         memory_probe(sys.argv[2] == "kept")
     else:
-        main(sys.argv[1:])
+        main([word for word in sys.argv[1:] if word != "--quick"], quick="--quick" in sys.argv)
