@@ -74,7 +74,7 @@ def with_few_passes(loss: nn.Module) -> Iterator[None]:
         yield
         return
     before = loss.loss_method
-    loss.loss_method = partial(_losses_per_anchor, loss)
+    loss.loss_method = partial(_losses_per_anchor, loss)  # type: ignore[assignment]
     try:
         yield
     finally:

@@ -1,10 +1,10 @@
 """`iaa embed` against timm and a DataLoader by hand (`photos_by_hand.py`): the first pass over new photos.
 
-python benchmarks/embedding.py [--quick]
+python benchmarks/embedding_speed.py [--quick]
 
 Both sides start anew in every round and take turns, with the same network, size, batch and default threads.
 Times are those of the whole process, from its start to the file it leaves; memory is that of the process and
-its workers. Results go to benchmarks/embedding.json; --quick runs little once and writes nothing.
+its workers. Results go to benchmarks/embedding_speed.json; --quick runs little once and writes nothing.
 """
 
 import json
@@ -54,7 +54,7 @@ def main() -> None:
     result = {"what": __doc__, **found, **environment("torch", "timm")}
     print(json.dumps(result, indent=2))
     if not quick:
-        write("embedding", result)
+        write("embedding_speed", result)
 
 
 if __name__ == "__main__":
