@@ -1,4 +1,4 @@
-"""The other side of `embedding_speed.py` and of `training.py steps`: plain loops as a tutorial writes them.
+"""The other side of `embedding_speed.py` and of `training_speed.py`: plain loops as a tutorial writes them.
 
 python benchmarks/photos_by_hand.py embed PHOTOS NETWORK SIZE OUT
 python benchmarks/photos_by_hand.py train PHOTOS NETWORK SIZE EPOCHS

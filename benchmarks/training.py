@@ -1,6 +1,6 @@
-"""Training steps against a plain loop, what augmentation adds to a step, and what kept memory saves: ratios.
+"""What augmentation adds to a training, statistics included, and what kept memory saves: ratios.
 
-python benchmarks/training.py [--quick] [part …]     parts: steps overhead memory (default: all)
+python benchmarks/training.py [--quick] [part …]     parts: overhead memory (default: both)
 
 Results go to benchmarks/training.json; parts not run keep their former result. Augmentation is timed as the
 CPU seconds of one thread, which a busy machine disturbs less than it does the clock on the wall. --quick runs
@@ -8,22 +8,17 @@ little once and writes nothing.
 """
 
 import json
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
-from folder_to_search import measured
-from measurement import HERE, environment, ratio, write
-from photos_by_hand import CLASSES, PER_CLASS, make_photos
+from measurement import HERE, environment, write
 from torch import Tensor
 
 from iaa.allocator import keep_freed_memory
@@ -40,69 +35,6 @@ NETWORKS = {
     ),
 }
 REFRESH_EVERY = 4
-EPOCHS = 4
-"""Of both sides of ``steps``: from one pass over the training set for the statistics to before the next."""
-
-
-def steps(
-    rounds: int = 2,
-    networks: tuple[str, ...] = ("tf_efficientnet_lite0", "tiny_vit_5m_224"),
-    sizes: tuple[int, ...] = (128, 224),
-) -> dict[str, Any]:
-    """`iaa train` with its defaults against `photos_by_hand.py`: same network, batch and loss, on the CPU.
-
-    Images per second of the first four epochs, from new photos on, with everything that belongs to them: for
-    `iaa` also the synthetics and the pass over the training set for their statistics. Memory is the largest
-    of the process and its workers.
-    """
-    found: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        make_photos(folder / "photos" / "train", CLASSES, 8)
-        make_photos(folder / "photos" / "test", 2, 8)
-        for network in networks:
-            for size in sizes:
-                sides: dict[str, list[tuple[float, float]]] = {"by hand": [], "iaa": [], "iaa, bf16": []}
-                for _ in range(rounds):
-                    for side, values in sides.items():
-                        values.append(_epochs(side, folder, network, size))
-                key = f"{network}, {size} px"
-                found[key] = {"by hand": _summary(sides["by hand"])}
-                plain = [speed for speed, _ in sides["by hand"]]
-                for side in ("iaa", "iaa, bf16"):
-                    over = ratio([speed for speed, _ in sides[side]], plain)
-                    found[key][side] = {"over by hand": over, **_summary(sides[side])}
-                print(json.dumps({key: found[key]}, indent=2), file=sys.stderr)
-    return {"batch": CLASSES * PER_CLASS, "epochs": EPOCHS, "rounds": rounds, **found}
-
-
-def _epochs(side: str, folder: Path, network: str, size: int) -> tuple[float, float]:
-    """Images per second over all epochs, and the largest memory in GiB."""
-    photos = folder / "photos"
-    if side == "by hand":
-        words = [str(HERE / "photos_by_hand.py"), "train", str(photos / "train"), network, str(size)]
-        process = measured([*words, str(EPOCHS)], folder)
-        speeds = process["output"]["images_per_second"]
-    else:
-        precision = "bf16" if "bf16" in side else "fp32"
-        options = (
-            f"-m iaa train --data folder:{photos} --model timm/{network} --network.no-pretrained "
-            f"--network.head linear --images.size {size} --epochs {EPOCHS} --precision {precision} "
-            f"--batch.classes {CLASSES} --batch.per-class {PER_CLASS} --optimizer.lr 1e-4 --device cpu "
-            f"--run.out {folder} --run.name run --run.no-untrained --run.logger none --quiet"
-        )
-        process = measured(options.split(), folder)
-        lines = (folder / "run" / "log.jsonl").read_text().splitlines()
-        shutil.rmtree(folder / "run")
-        speeds = [row["images_per_second"] for row in map(json.loads, lines) if "images_per_second" in row]
-    return len(speeds) / sum(1 / speed for speed in speeds), process["memory"] / 2**30
-
-
-def _summary(values: list[tuple[float, float]]) -> dict[str, float]:
-    return {
-        "images per second": max(speed for speed, _ in values),
-        "peak memory, GiB": max(memory for _, memory in values),
-    }
 
 
 def step(task: Task, batch: Any) -> float:
@@ -132,7 +64,7 @@ def endless(task: Task) -> Iterator[Any]:
         epoch += 1
 
 
-def overhead(rounds: int = 40) -> dict[str, Any]:
+def overhead(rounds: int = 40, networks: tuple[str, ...] = tuple(NETWORKS)) -> dict[str, Any]:
     """What augmentation adds to a step without it; a pass's seconds are spread over the steps it serves.
 
     Whole steps vary by more than that, so the part that differs is timed by itself, by turns.
@@ -143,8 +75,8 @@ def overhead(rounds: int = 40) -> dict[str, Any]:
         "stream": Augment(refresh="stream"),
         "pass": Augment(refresh="pass", refresh_every=REFRESH_EVERY),
     }
-    for name, config in NETWORKS.items():
-        tasks = {}
+    for name in networks:
+        config, tasks = NETWORKS[name], {}
         for kind, augment in kinds.items():
             one = replace(config, augment=augment, batch=BatchOptions(classes=32, per_class=4), device="cpu")
             tasks[kind] = assemble(one, launch(one))
@@ -163,7 +95,7 @@ def overhead(rounds: int = 40) -> dict[str, Any]:
         best = {kind: min(taken[1:]) for kind, taken in times.items()}
         added = {kind: best[kind] - best["baseline"] for kind in ("stream", "pass")}
         steps = len(tasks["pass"].sampler) * REFRESH_EVERY
-        every = sorted(times["stream"])[:-1]  # but the slowest, which may be the first
+        every = sorted(times["stream"])[:-1]  # without the slowest, a cold first round
         spread = [1 + (taken - best["baseline"]) / whole for taken in (every[0], every[-1])]
         found[name] = {
             "stream over baseline": 1 + added["stream"] / whole,
@@ -206,10 +138,9 @@ def memory(rounds: int = 4) -> dict[str, Any]:
     return {"as it comes over kept": ratio, "of medians": middle, "seconds a step": taken}
 
 
-PARTS = {"steps": steps, "overhead": overhead, "memory": memory}
+PARTS = {"overhead": overhead, "memory": memory}
 QUICK = {
-    "steps": partial(steps, rounds=1, networks=("tiny_vit_5m_224",), sizes=(128,)),
-    "overhead": partial(overhead, rounds=3),
+    "overhead": partial(overhead, rounds=3, networks=("convnet, 48 px, batch of 128",)),
     "memory": partial(memory, rounds=1),
 }
 
