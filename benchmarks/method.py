@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from measurement import HERE, timed_turns, environment, memory_held, ratio, take_turns, write
+from measurement import HERE, environment, memory_held, ratio, take_turns, timed_turns, write
 from pytorch_metric_learning.losses import MultiSimilarityLoss
 from pytorch_metric_learning.miners import MultiSimilarityMiner
 from torch import Tensor
