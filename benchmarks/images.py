@@ -9,7 +9,7 @@ does meets both. Our first epoch includes looking at every file and setting up t
 import json
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -34,9 +34,13 @@ class Settings:
     epochs: int = 3
     batch_size: int = 64
     workers: int = 2
+    quick: bool = False
+    """One repeat on few images, to see that everything works."""
 
 
 def main(settings: Settings) -> None:
+    if settings.quick:
+        settings = replace(settings, images=128, repeats=1, out=None)
     plain: list[list[float]] = []
     ours: list[list[float]] = []
     note = ""
@@ -114,7 +118,7 @@ def result(
             name: [round(median(epoch)) for epoch in zip(*speeds, strict=True)]
             for name, speeds in (("ImageFolder", plain), ("iaa", ours))
         },
-        "settings": {k: v for k, v in vars(settings).items() if k not in ("root", "out")},
+        "settings": {k: v for k, v in vars(settings).items() if k not in ("root", "out", "quick")},
         "cache": note,
         **environment("torch", "torchvision", "pillow"),
     }

@@ -53,6 +53,11 @@ def spread(values: Iterable[float]) -> dict[str, float]:
     return {"min": ordered[0], "median": ordered[len(ordered) // 2], "max": ordered[-1]}
 
 
+def ratio(values: Iterable[float], over: Iterable[float]) -> dict[str, float]:
+    """The spread of values over others of the same rounds."""
+    return spread(value / other for value, other in zip(values, over, strict=True))
+
+
 def memory_held(*, at_most: bool = False) -> int:
     """Bytes this process holds now, or at most has held since it began.
 

@@ -1,9 +1,10 @@
 """What augmentation adds to a training, statistics included, and what kept memory saves: ratios.
 
-python benchmarks/training.py [part …]     parts: overhead memory (default: both)
+python benchmarks/training.py [--quick] [part …]     parts: overhead memory (default: both)
 
-Results go to benchmarks/training.json; parts not run keep their former result. Steps are timed as the CPU
-seconds of one thread, which a busy machine disturbs less than it does the clock on the wall.
+Results go to benchmarks/training.json; parts not run keep their former result. Augmentation is timed as the
+CPU seconds of one thread, which a busy machine disturbs less than it does the clock on the wall. --quick runs
+little once and writes nothing.
 """
 
 import json
@@ -12,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -28,7 +30,9 @@ NETWORKS = {
     "lite0, 128 px, batch of 128": Config(
         model="lite0", images=Images(size=128, workers=0), network=Network(dim=512)
     ),
-    "convnet, 48 px, batch of 128": Config(model="convnet", images=Images(workers=0)),
+    "convnet, 48 px, batch of 128": Config(
+        model="convnet", images=Images(workers=0), network=Network(dim=128)
+    ),
 }
 REFRESH_EVERY = 4
 
@@ -60,7 +64,7 @@ def endless(task: Task) -> Iterator[Any]:
         epoch += 1
 
 
-def overhead(rounds: int = 40) -> dict[str, Any]:
+def overhead(rounds: int = 40, networks: tuple[str, ...] = tuple(NETWORKS)) -> dict[str, Any]:
     """What augmentation adds to a step without it; a pass's seconds are spread over the steps it serves.
 
     Whole steps vary by more than that, so the part that differs is timed by itself, by turns.
@@ -71,8 +75,8 @@ def overhead(rounds: int = 40) -> dict[str, Any]:
         "stream": Augment(refresh="stream"),
         "pass": Augment(refresh="pass", refresh_every=REFRESH_EVERY),
     }
-    for name, config in NETWORKS.items():
-        tasks = {}
+    for name in networks:
+        config, tasks = NETWORKS[name], {}
         for kind, augment in kinds.items():
             one = replace(config, augment=augment, batch=BatchOptions(classes=32, per_class=4), device="cpu")
             tasks[kind] = assemble(one, launch(one))
@@ -91,8 +95,11 @@ def overhead(rounds: int = 40) -> dict[str, Any]:
         best = {kind: min(taken[1:]) for kind, taken in times.items()}
         added = {kind: best[kind] - best["baseline"] for kind in ("stream", "pass")}
         steps = len(tasks["pass"].sampler) * REFRESH_EVERY
+        every = sorted(times["stream"])[:-1]  # without the slowest, a cold first round
+        spread = [1 + (taken - best["baseline"]) / whole for taken in (every[0], every[-1])]
         found[name] = {
             "stream over baseline": 1 + added["stream"] / whole,
+            "stream over baseline, range of rounds": spread,
             "pass over baseline": 1 + (added["pass"] + statistics / steps) / whole,
             "pass over baseline, statistics aside": 1 + added["pass"] / whole,
             "CPU seconds of a baseline step": whole,
@@ -132,25 +139,27 @@ def memory(rounds: int = 4) -> dict[str, Any]:
 
 
 PARTS = {"overhead": overhead, "memory": memory}
+QUICK = {
+    "overhead": partial(overhead, rounds=3, networks=("convnet, 48 px, batch of 128",)),
+    "memory": partial(memory, rounds=1),
+}
 
 
-def main(names: list[str]) -> None:
+def main(names: list[str], *, quick: bool) -> None:
     torch.set_num_threads(1)
     keep_freed_memory()  # as the command line does
     former = HERE / "training.json"
     result = json.loads(former.read_text()) if former.exists() else {}
     for name in names or PARTS:
-        result[name] = {
-            "what": PARTS[name].__doc__,
-            **PARTS[name](),
-            **environment("torch", "lightning-fabric"),
-        }
+        found = QUICK[name]() if quick else PARTS[name]()
+        result[name] = {"what": PARTS[name].__doc__, **found, **environment("torch", "lightning-fabric")}
         print(json.dumps({name: result[name]}, indent=2))
-        write("training", result)
+        if not quick:
+            write("training", result)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--memory-probe"]:
         memory_probe(sys.argv[2] == "kept")
     else:
-        main(sys.argv[1:])
+        main([word for word in sys.argv[1:] if word != "--quick"], quick="--quick" in sys.argv)

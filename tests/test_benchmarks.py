@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import tiny_datasets
 from iaa.retrieval.classify import Identifier
@@ -153,3 +154,19 @@ def test_what_pays_is_measured_on_held_out_classes(monkeypatch):
     assert rows["pooled from corrected covariances"]["R@1"] > 0
     extras = dict(script["extras"](z, z, labels))
     assert extras["not re-ranked"]["R@1"] == pytest.approx(extras["whitened"]["R@1"])
+
+
+def test_a_ratio_comes_with_its_spread():
+    ratio = runpy.run_path(str(HERE / "measurement.py"))["ratio"]
+    assert ratio([2.0, 6.0, 12.0], [1.0, 2.0, 3.0]) == {"min": 2.0, "median": 3.0, "max": 4.0}
+
+
+def test_the_loops_by_hand_see_all_photos(tmp_path):
+    pytest.importorskip("timm")
+    script = runpy.run_path(str(HERE / "photos_by_hand.py"))
+    script["make_photos"](tmp_path / "photos", script["CLASSES"], script["PER_CLASS"])
+    options = str(tmp_path / "photos"), "tf_efficientnet_lite0", "32"
+    out = tmp_path / "z.safetensors"
+    assert script["embed"](*options, str(out))[0] > 0
+    assert load_file(out)["z"].shape == (script["CLASSES"] * script["PER_CLASS"], 1280)
+    assert len(script["train"](*options, "2")) == 2

@@ -1,6 +1,7 @@
 """Several processes that embed the same images, against one."""
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import torch
 
 import iaa
 import tiny_datasets
+from iaa import embed_processes
 from iaa.cli import main
 from iaa.embed_processes import device_list, device_threads
 from iaa.gallery.gallery import Gallery
@@ -111,6 +113,16 @@ def test_a_gallery_is_filled_by_two_processes(run):
     assert two.name == one.name
     assert file.read_bytes() == expected
     assert torch.equal(two.data.z, one.data.z)
+
+
+def test_a_process_of_its_own_keeps_freed_memory(tmp_path, monkeypatch):
+    steps = []
+    monkeypatch.setattr(embed_processes, "keep_freed_memory", lambda: steps.append("keep"))
+    monkeypatch.setattr(embed_processes, "embed_images", lambda *_, **__: steps.append("embed"))
+    content = pickle.dumps((torch.nn.Identity(), None))
+    job = embed_processes._Job(content, tmp_path / "parts", {}, 1, 1, "cpu", "fp32", 0)
+    embed_processes._work(job, os.getpid())
+    assert steps == ["keep", "embed"]
 
 
 def test_devices_that_do_not_exist():

@@ -13,6 +13,7 @@ from pytorch_metric_learning.utils.distributed import DistributedLossWrapper
 from torch import Tensor, nn
 
 from iaa.boosting_pairs import Hide, Tuple, distances_shown, same_distance
+from iaa.pair_sums import with_few_passes
 
 Anchors = Literal["auto", "originals", "all"]
 
@@ -63,7 +64,8 @@ class Part:
     ) -> Tensor:
         """The loss; candidates from outside the batch are ``reference``, known distances ``matrix``."""
         if reference is not None:
-            with distances_shown(self.loss, barred, None if self.takes_pairs else "far", matrix):
+            hide: Hide = None if self.takes_pairs else "far"
+            with distances_shown(self.loss, barred, hide, matrix), with_few_passes(self.loss):
                 value: Tensor = self.loss(z, labels, pairs, ref_emb=reference[0], ref_labels=reference[1])
             return value
         if self.by_class:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from iaa.allocator import keep_freed_memory
 from iaa.data.image_dataset import ImageDataset
 from iaa.embed import PRECISIONS, embed_images, resolve_device
 from iaa.retrieval.shards import Shards
@@ -132,6 +133,7 @@ def _work(job: _Job, content: Path, parent: int) -> None:
         if os.getppid() != parent:
             raise SystemExit(1)
 
+    keep_freed_memory()
     try:
         model, images = pickle.loads(content.read_bytes())  # made by the process that started this one
         parts = Shards(job.folder, job.config, job.total, batch_size=job.batch_size)

@@ -1,4 +1,5 @@
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -57,6 +58,7 @@ def test_a_file_holds_what_the_network_says_and_where_it_came_from(tmp_path, cap
     assert [file.name for file in tmp_path.iterdir() if file != root] == ["x.safetensors"]
     told = capsys.readouterr()
     assert "12 images of 4 classes, 256 numbers each" in told.out
+    assert re.search(r"12 images embedded now, [\d.,]+ images per second \(fp32 on cpu\)", told.out)
     assert told.err.splitlines() == ["note: the weights of convnet are random: --weights FILE gives others"]
 
 

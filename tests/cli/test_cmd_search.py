@@ -45,6 +45,13 @@ def test_a_table_of_the_most_similar_images_without_the_query_itself(home, capsy
     assert "50 images of 10 classes, cosine similarity" in out
 
 
+def test_freed_memory_is_kept_while_a_gallery_is_embedded(home, capsys, monkeypatch):
+    kept = []
+    monkeypatch.setattr("iaa.allocator.keep_freed_memory", lambda: kept.append(True))
+    search(capsys, home, home / "data" / "c3" / "2.png")
+    assert kept == [True]
+
+
 def test_json_for_a_folder_of_queries_with_classes(home, capsys, tmp_path):
     outside = tmp_path / "new"
     for number in range(3):

@@ -191,7 +191,7 @@ def command(
     finally:
         parts.release()
     embedded = len(images) - done_before
-    speed = f"{embedded / seconds:,.1f} a second ({compute.precision} on {device.type})"
+    speed = f"{embedded / seconds:,.1f} images per second ({compute.precision} on {device.type})"
     print(f"{embedded:,} images embedded now, {speed}")
     for image_path, reason in left_out.items():
         print(f"left out {printable(image_path)}: {reason}")

@@ -73,7 +73,6 @@ def command(
         raise ValueError(f"--top must be 1 or more, got {top}")
     if not queries and not add and not remove:
         raise ValueError("name an image to search for, or --add or --remove something")
-    from iaa.gallery.classifier import open_classifier
     from iaa.gallery.search_results import printable, read_queries
     from iaa.inference import load
 
@@ -94,6 +93,8 @@ def command(
         embedded = read_queries(model, map(Path, queries), on_batch=on_batch)
     classifier = None
     if classes:
+        from iaa.gallery.classifier import open_classifier
+
         own = opened if gallery is None else _own(model)
         classifier = open_classifier(opened, how=how, own=own)
     output = _search(opened, embedded, top, classifier, "exact" if index == "auto" or store else index) | {
@@ -129,9 +130,11 @@ def _search(
 
 
 def _open(model: "Model", spec: str | None, **options: Any) -> "Gallery":
+    from iaa.allocator import keep_freed_memory
     from iaa.gallery.gallery import Gallery
     from iaa.gallery.search_results import printable
 
+    keep_freed_memory()  # the gallery may have images to embed
     with tracking("gallery") as on_progress:
         gallery = Gallery.open(model, spec, on_progress=on_progress, **options)
     for note in gallery.notes:

@@ -10,10 +10,18 @@ from jaxtyping import Float, Int, Integer
 from torch import Tensor, nn
 
 from iaa.errors import unknown
-from iaa.method.checks import Array, as_tensor, check_batch, check_number, check_options, check_whole
+from iaa.method.checks import (
+    Array,
+    as_tensor,
+    check_batch,
+    check_number,
+    check_options,
+    check_whole,
+    largest_magnitude,
+)
 from iaa.method.correction import Scale, correct, global_variance
 from iaa.method.full_covariance import Mixture, Samples, mixture
-from iaa.method.gaussians import ClassStats, estimate, largest_magnitude
+from iaa.method.gaussians import ClassStats, estimate
 from iaa.method.neighbors import Search
 from iaa.method.rank_merge import combine_samples, combine_stats
 from iaa.method.synthesis import synthesize

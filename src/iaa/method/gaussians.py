@@ -11,7 +11,14 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int, Integer, Num
 from torch import Tensor
 
-from iaa.method.checks import Array, as_tensor, check_batch, check_number, check_whole
+from iaa.method.checks import (
+    Array,
+    as_tensor,
+    check_batch,
+    check_number,
+    check_whole,
+    largest_magnitude,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -113,14 +120,6 @@ def check_stats(stats: ClassStats) -> ClassStats:
                 f"stats must be finite, got NaN or infinity in the {name} of class {int(rows[0])}"
             )
     return stats.to(torch.promote_types(stats.mean.dtype, torch.float32))
-
-
-def largest_magnitude(values: Num[Tensor, "*shape"]) -> float:
-    """The largest absolute value, without a copy of them all; NaN if one of them is."""
-    if not values.numel():
-        return 0.0
-    low, high = values.detach().aminmax()
-    return float(torch.maximum(-low, high))
 
 
 def in_range(rows: Float[Tensor, "C D"]) -> tuple[Float[Tensor, "C D"], float]:

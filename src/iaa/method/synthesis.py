@@ -33,7 +33,7 @@ def synthesize(
         raise ValueError(f"variance must have z's shape {tuple(z.shape)}, got {tuple(variance.shape)}")
     # randn takes no generator where a compiler varies the shape
     noise = variance.new_empty((copies, *z.shape)).normal_(generator=generator)
-    noise = noise * (strength * variance).sqrt()
+    noise.mul_((strength * variance).sqrt())
     if z.dtype == torch.float16:  # its range ends at 65504, where infinity would spoil the whole loss
         return (z + noise).clamp(-65504, 65504).to(z.dtype)
     return z + noise.to(z.dtype)  # Eq. 17
