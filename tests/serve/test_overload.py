@@ -129,18 +129,39 @@ def test_a_client_that_leaves_gives_its_slot_back(run, photo):
 
 
 def test_the_last_slots_are_for_clients_that_have_none():
-    slots = Slots(8)
-    for _ in range(8):
-        slots.take("a")
-    with pytest.raises(ApiError):
-        slots.take("a")
-    slots.take("b")
-    with pytest.raises(ApiError):
-        slots.take("c")  # the reserve is an eighth
-    slots.release("a")
-    slots.release("b")
-    slots.take("c")
-    assert slots.active == 8
+    async def fill() -> int:
+        slots = Slots(8)
+        greedy = [asyncio.ensure_future(slots.take("a")) for _ in range(8)]
+        await asyncio.sleep(0)
+        with pytest.raises(ApiError):
+            await slots.take("a")
+        await slots.take("b")
+        with pytest.raises(ApiError):
+            await slots.take("c")  # the reserve is an eighth
+        greedy[-1].cancel()
+        slots.release("b")
+        await asyncio.sleep(0)
+        await slots.take("c")
+        for request in greedy:
+            request.cancel()
+        return slots.active
+
+    assert asyncio.run(fill()) == 8
+
+
+def test_a_quarter_of_the_slots_work_for_one_client_at_a_time():
+    async def fill() -> list[int]:
+        slots, working = Slots(8), []
+        requests = [asyncio.ensure_future(slots.take("a")) for _ in range(8)]
+        for _ in requests:
+            await asyncio.sleep(0.01)
+            working.append(sum(request.done() for request in requests))
+            slots.release("a")
+        assert slots.active == 0
+        assert not slots._turns
+        return working
+
+    assert asyncio.run(fill()) == [2, 3, 4, 5, 6, 7, 8, 8]
 
 
 def test_bodies_in_memory_are_bounded():

@@ -78,25 +78,40 @@ class Uploads:
 
 
 class Slots:
-    """At most ``total`` requests at the same time, and an eighth more for clients that have none running."""
+    """At most ``total`` requests at the same time, and an eighth more for clients that have none.
+
+    A quarter of them work at a time for one client; its others wait for their turn. So the event loop is
+    never busy with one client alone.
+    """
 
     def __init__(self, total: int) -> None:
-        self.total, self.reserve = total, max(1, total // 8)
-        self._running: Counter[str] = Counter()
+        self.total, self.reserve, self.share = total, max(1, total // 8), max(1, total // 4)
+        self._taken: Counter[str] = Counter()
+        self._turns: dict[str, asyncio.Semaphore] = {}
 
     @property
     def active(self) -> int:
-        """Requests that are running."""
-        return self._running.total()
+        """Requests that have a slot."""
+        return self._taken.total()
 
-    def take(self, client: str) -> None:
-        """Start a request, or raise 503."""
-        room = self.total + (0 if self._running[client] else self.reserve)
+    async def take(self, client: str) -> None:
+        """Wait for the client's turn, or raise 503 at once."""
+        room = self.total + (0 if self._taken[client] else self.reserve)
         if self.active >= room:
             raise ApiError(503, f"{self.active} requests are being answered already; try again in a moment")
-        self._running[client] += 1
+        self._taken[client] += 1
+        try:
+            await self._turns.setdefault(client, asyncio.Semaphore(self.share)).acquire()
+        except BaseException:
+            self._give_back(client)
+            raise
 
     def release(self, client: str) -> None:
         """End a request."""
-        self._running[client] -= 1
-        self._running += Counter()  # forget clients with nothing running
+        self._turns[client].release()
+        self._give_back(client)
+
+    def _give_back(self, client: str) -> None:
+        self._taken[client] -= 1
+        if not self._taken[client]:
+            del self._taken[client], self._turns[client]

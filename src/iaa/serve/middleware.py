@@ -96,7 +96,7 @@ class Guard:
         """Run the application, and stop it if the client disconnects."""
         needs_slot = scope["path"].startswith("/api/") and scope["path"] != HEALTH
         if needs_slot:
-            self.slots.take(client)
+            await self.slots.take(client)
             exchange.on_end = lambda: self.slots.release(client)
         try:
             work = asyncio.ensure_future(self.app(scope, exchange.replay, exchange.send))
