@@ -108,6 +108,20 @@ def test_foreign_damaged_and_ambiguous_files_are_refused_and_change_nothing(mode
         export_vectors(iaa.Gallery.open(model, store=store), model, tmp_path / "out.npz")
 
 
+@pytest.mark.parametrize("suffix", [".safetensors", ".parquet"])
+def test_a_flipped_bit_in_an_exported_file_is_noticed_when_it_is_loaded_or_imported(model, tmp_path, suffix):
+    gallery = iaa.Gallery.open(model, f"folder:{more(tmp_path / 'own', 'ant', 'bee', each=9)}")
+    file = tmp_path / f"out{suffix}"
+    export_vectors(gallery, model, file)
+    content = file.read_bytes()
+    at = content.index(gallery.data.z[9].numpy().tobytes())
+    file.write_bytes(content[:at] + bytes([content[at] ^ 64]) + content[at + 1 :])
+    with pytest.raises((ValueError, OSError), match=r"out\."):
+        iaa.Embeddings.load(file)
+    with pytest.raises((ValueError, OSError), match=r"out\."):
+        import_vectors(model, file)
+
+
 BOUNDED = """
 import resource, sys, torch
 from pathlib import Path

@@ -37,8 +37,7 @@ def import_vectors(
     """
     vectors = open_vectors(file)
     check_origin(model, file, vectors.dim, vectors.meta)
-    for _ in vectors.chunks():  # a bad row stops the import before it begins
-        pass
+    vectors.check()  # a bad row stops the import before it begins
     keeper = open_store(model, spec, store, index=index)
 
     def chunks() -> Iterator[tuple[list[str], Tensor]]:
