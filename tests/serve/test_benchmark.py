@@ -21,8 +21,13 @@ def test_the_benchmark_runs_and_loses_nothing(run, tmp_path, monkeypatch, capsys
     )
     script["main"](settings)
     report = json.loads((tmp_path / "out.json").read_text())
-    for one in (*report["clients"].values(), report["crowd"], report["one_by_one"]):
-        assert (one["lost"], one["other"], one["wrong"], one["refused_without_retry_after"]) == (0, 0, 0, 0)
+    for entry in (*report["clients"].values(), report["crowd"], report["one_by_one"]):
+        assert (entry["lost"], entry["other"], entry["wrong"], entry["refused_without_retry_after"]) == (
+            0,
+            0,
+            0,
+            0,
+        )
     assert report["clients"]["3"]["answered"] == 24
     assert report["crowd"]["refused_503"] > 0
     assert report["one_by_one"]["images_per_batch"] == 1
@@ -72,8 +77,13 @@ def test_torture_kills_training_and_embedding(tmp_path, monkeypatch):
 
 def test_in_the_committed_result_nothing_was_lost():
     report = json.loads((HERE / "serve.json").read_text())
-    for one in (*report["clients"].values(), report["crowd"], report["one_by_one"]):
-        assert (one["lost"], one["other"], one["wrong"], one["refused_without_retry_after"]) == (0, 0, 0, 0)
+    for entry in (*report["clients"].values(), report["crowd"], report["one_by_one"]):
+        assert (entry["lost"], entry["other"], entry["wrong"], entry["refused_without_retry_after"]) == (
+            0,
+            0,
+            0,
+            0,
+        )
     assert report["clients"]["64"]["images_per_batch"] > 2
     assert report["crowd"]["refused_503"] > 0
     assert not report["commit"].endswith("dirty")

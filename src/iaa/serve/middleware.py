@@ -7,9 +7,8 @@ from contextlib import suppress
 from typing import Any
 
 from iaa.serve.access import HEALTH, Access
-from iaa.serve.admission import Slots, Upload, Uploads, client_of
 from iaa.serve.api_errors import ApiError, send_error
-from iaa.serve.limits import Limits
+from iaa.serve.limits import Limits, Slots, Upload, Uploads, client_of
 
 HEADERS = {
     "content-security-policy": (
