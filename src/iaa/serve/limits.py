@@ -106,12 +106,12 @@ class Uploads:
 class Slots:
     """At most ``total`` requests at the same time, and an eighth more for clients that have none.
 
-    A quarter of them work at a time for one client; its others wait for their turn. So the event loop is
-    never busy with one client alone.
+    A quarter of them, or four, work at a time for one client; its others wait for their turn. So the event
+    loop is never busy with one client alone.
     """
 
     def __init__(self, total: int) -> None:
-        self.total, self.reserve, self.share = total, max(1, total // 8), max(1, total // 4)
+        self.total, self.reserve, self.share = total, max(1, total // 8), max(4, total // 4)
         self._taken: Counter[str] = Counter()
         self._turns: dict[str, asyncio.Semaphore] = {}
 
