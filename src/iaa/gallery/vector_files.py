@@ -1,7 +1,6 @@
 """Embeddings files read and written in chunks, so that memory does not grow with the number of vectors."""
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from iaa.errors import need, unknown
 from iaa.files import CHECKSUM, file_digest, parse_json, raw_bytes, replacing, update_digest
-from iaa.gallery.listing import Listing, with_row_ids
+from iaa.gallery.listing import Listing, list_embeddings
 from iaa.gallery.store import Rows
 from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.formats import READERS, from_columns, pack, unpack
@@ -63,14 +62,10 @@ def open_vectors(path: Path) -> VectorFile:
         first = next(_vectors(path), None)
         if first is None or not first.shape[1]:
             raise ValueError(f"{path} holds no vectors")
-        data = with_row_ids(_columns(path), path)
+        data = _columns(path)
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is damaged: {error!r}") from error
-    root = data.meta.get("root")
-    ids = [os.path.join(root, id) if isinstance(root, str) else id for id in data.ids]
-    if len(set(ids)) < len(ids):
-        raise ValueError(f"{path} has two rows with the same id: a gallery needs every id once")
-    return VectorFile(path, Listing(ids, data.distinct_names(), data.split), first.shape[1], data.meta)
+    return VectorFile(path, list_embeddings(data, path), first.shape[1], data.meta)
 
 
 def write_vectors(

@@ -14,6 +14,7 @@ from torch.nn.functional import normalize
 from iaa.data.image_io import UnreadableImage, read
 from iaa.data.image_ref import ImageRef
 from iaa.gallery.gallery import Gallery
+from iaa.gallery.listing import NO_FILE, Stamp, file_stamp
 from iaa.serve import schemas
 from iaa.serve.api_errors import ApiError
 from iaa.serve.background import BackgroundAnalysis
@@ -169,22 +170,22 @@ class GalleryImages:
     def version(self, row: int) -> str | None:
         """Changes when the file of an image changes; None if the file is missing."""
         reference = self._gallery.image(row)
-        stamp = None if reference is None else _stamp(reference.path)
-        return None if stamp is None else hashlib.sha256(repr(stamp).encode()).hexdigest()[:8]
+        stamp = NO_FILE if reference is None else file_stamp(reference.path)
+        return None if stamp == NO_FILE else hashlib.sha256(repr(stamp).encode()).hexdigest()[:8]
 
     def get(self, row: int, side: int) -> tuple[bytes, str]:
         """An image no larger than ``side``, in one of a few sizes, and its media type."""
         side = max((size for size in SIDES if size <= side), default=SIDES[0])
         reference = self._gallery.image(row)
-        stamp = None if reference is None else _stamp(reference.path)
-        if stamp is None:
+        stamp = NO_FILE if reference is None else file_stamp(reference.path)
+        if stamp == NO_FILE:
             raise ApiError(404, f"the file of image {row} is missing")
         try:
             return self._cached(row, side, stamp)
         except UnreadableImage as error:
             raise ApiError(404, f"image {row} of the gallery cannot be read: {error.reason}") from error
 
-    def _read(self, row: int, side: int, stamp: tuple[int, int]) -> tuple[bytes, str]:
+    def _read(self, row: int, side: int, stamp: Stamp) -> tuple[bytes, str]:
         reference = self._gallery.image(row)
         if reference is None:
             raise ApiError(404, f"the file of image {row} is missing")
@@ -205,11 +206,3 @@ def reduce_image(reference: ImageRef, side: int) -> tuple[bytes, str]:
     else:
         image.save(out, "JPEG", quality=85)
     return out.getvalue(), "image/png" if is_small else "image/jpeg"
-
-
-def _stamp(path: str) -> tuple[int, int] | None:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size
