@@ -352,6 +352,23 @@ def test_too_many_requests_at_once_are_asked_to_retry(run, photo):
         assert post(base, photo).status_code == 200
 
 
+def test_a_request_that_outlasts_the_server_gets_503_and_leaves_no_traceback(run, photo, monkeypatch, capfd):
+    monkeypatch.setattr("iaa.serve.server.STOP_SECONDS", 1)
+    slow = tiny_server.service(run)
+    gate, answers = threading.Event(), []
+    slow.batcher._run = lambda items: gate.wait(20) and items
+    with tiny_server.served(slow) as base:
+        asking = threading.Thread(target=lambda: answers.append(post(base, photo)))
+        asking.start()
+        tiny_server.eventually(lambda: slow.batcher.batches == 1)
+        threading.Timer(3, gate.set).start()  # the server has given up by then
+    asking.join()
+    assert [(answer.status_code, answer.json()["error"]) for answer in answers] == [
+        (503, "the server is stopping")
+    ]
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_a_request_that_takes_too_long_gets_503(run, photo):
     slow = tiny_server.service(run, seconds=1.0)
     gate = threading.Event()

@@ -70,6 +70,8 @@ class Guard:
             await self._refuse(exchange, error)
         except TimeoutError:
             await self._refuse(exchange, self._late(exchange, upload))
+        except asyncio.CancelledError:  # the server stops and does not wait any longer
+            await self._refuse(exchange, ApiError(503, "the server is stopping"))
         except Exception:  # the application has logged and answered it
             if not exchange.started:
                 raise
