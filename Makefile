@@ -47,7 +47,7 @@ results: $(READY)  ## hours: tune, train and write the results pages; CUB=folder
 	test -f benchmarks/hardness.json || $(BIN)/python benchmarks/hardness.py $(if $(CUB),--cub $(CUB))
 	$(BIN)/python benchmarks/results.py $(if $(CUB),--cub $(CUB))
 
-torture: $(READY)  ## minutes: load, floods and unfinished requests against iaa serve, damaged files against every reader
+torture: $(READY)  ## minutes: load and floods against iaa serve, killed training and embedding, damaged files
 	$(BIN)/python benchmarks/torture.py
 	$(BIN)/python benchmarks/fuzz_files.py
 

@@ -76,7 +76,77 @@ def samples(folder: Path) -> dict[str, tuple[Path, Callable[[Path], object], boo
         return again.collect()
 
     kinds["shard"] = next((folder / "shards").glob("*.safetensors")), reopen, True
+    return kinds | run_samples(folder)
+
+
+def run_samples(folder: Path) -> dict[str, tuple[Path, Callable[[Path], object], bool]]:
+    """The same for the files of a run, of its gallery, and of the gallery exported."""
+    import iaa
+    from iaa.config import BatchOptions, Config, Images, Network, RunOptions
+    from iaa.gallery.file_store import FileStore
+    from iaa.gallery.transfer import export_vectors
+    from iaa.gallery.vector_files import open_vectors
+    from iaa.runs import Run
+    from iaa.training.checkpoint import restore
+    from iaa.training.setup import assemble, launch
+
+    make_images(folder / "images", classes=8, each=6)
+    config = Config(
+        data=f"folder:{folder / 'images'}",
+        model="convnet",
+        epochs=1,
+        device="cpu",
+        images=Images(size=16, workers=0),
+        network=Network(dim=8),
+        batch=BatchOptions(classes=4, per_class=3),
+        run=RunOptions(out=str(folder), name="run", untrained=False, logger="none"),
+    )
+    run = iaa.train(config, quiet=True)
+    task = assemble(run.config, launch(run.config), known=run.classes)
+    model = iaa.load(run)
+    gallery = iaa.Gallery.open(model)
+
+    def vectors(path: Path) -> object:
+        file = open_vectors(path)
+        file.check()
+        return file.listing.ids, file.listing.classes, file.meta
+
+    kinds: dict[str, tuple[Path, Callable[[Path], object], bool]] = {
+        "run: config": (run / "config.json", lambda path: Run(path.parent).config, False),
+        "run: metrics": (run / "metrics.json", lambda path: Run(path.parent).metrics, False),
+        "run: log": (run / "log.jsonl", lambda path: Run(path.parent).log, False),
+        "run: environment": (run / "surroundings.json", lambda path: Run(path.parent).environment, False),
+        "run: classes": (run / "classes.json", lambda path: Run(path.parent).classes, False),
+        "run: weights": (
+            run / "model.safetensors",
+            lambda path: Run(path.parent).network().state_dict(),
+            True,
+        ),
+        "run: statistics": (
+            run / "statistics.safetensors",
+            lambda path: vars(Run(path.parent).statistics),
+            True,
+        ),
+        "run: checkpoint": (run / "checkpoint.safetensors", lambda path: restore(run, task), False),
+        "gallery": (Path(gallery.name), lambda path: FileStore(path).read().data, True),
+    }
+    for ending in (".safetensors", ".parquet"):
+        export_vectors(gallery, model, folder / f"exported{ending}")
+        kinds[f"exported{ending}"] = folder / f"exported{ending}", vectors, ending == ".safetensors"
     return kinds
+
+
+def make_images(root: Path, *, classes: int, each: int) -> None:
+    """Images of noise."""
+    import numpy as np
+    from PIL import Image
+
+    random = np.random.default_rng(0)
+    for label in range(classes):
+        (root / f"c{label}").mkdir(parents=True)
+        for number in range(each):
+            pixels = random.integers(0, 256, (20, 20, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(root / f"c{label}" / f"{number}.png")
 
 
 def mutate(content: bytes, chance: random.Random) -> bytes:
@@ -182,6 +252,8 @@ def same(found, intact, torch) -> bool:
         return equal and torch.equal(found.z, intact.z) and torch.equal(found.labels, intact.labels)
     if isinstance(found, dict):
         return found.keys() == intact.keys() and all(torch.equal(found[key], intact[key]) for key in found)
+    if isinstance(found[0], list):
+        return found == intact
     return all(torch.equal(a, b) for a, b in zip(found[:2], intact[:2], strict=True))
 
 

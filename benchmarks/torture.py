@@ -1,4 +1,4 @@
-"""Load, floods and unfinished requests against `iaa serve`: what its clients get meanwhile.
+"""Load, floods and unfinished requests against `iaa serve`, and kills of training and embedding.
 
 python benchmarks/torture.py                         # all sections, minutes; `make torture`
 python benchmarks/torture.py --sections flood idle   # some; the results of the others are kept
@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import tyro
+from kills import kill_embedding, kill_training
 from measurement import environment
 from PIL import Image
 
@@ -59,6 +60,8 @@ class Settings:
     """Connections that send nothing."""
     pause: float = 5.0
     """Seconds before an attack, and after it until memory is measured."""
+    kills: int = 12
+    """How often training is killed, and embedding."""
 
 
 def load(settings: Settings) -> dict[str, Any]:
@@ -99,11 +102,21 @@ def idle(settings: Settings) -> dict[str, Any]:
     return {"idle connections": _under_attack(settings, _open_idle_sockets)}
 
 
+def kills(settings: Settings) -> dict[str, Any]:
+    """Training and embedding killed with SIGKILL; the files of the end against those of a run left alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        return {
+            "training": kill_training(Path(folder), kills=settings.kills, seed=settings.seed),
+            "embedding": kill_embedding(Path(folder), kills=settings.kills, seed=settings.seed),
+        }
+
+
 SECTIONS: dict[str, Callable[[Settings], dict[str, Any]]] = {
     "load": load,
     "flood": flood,
     "half_open": half_open,
     "idle": idle,
+    "kills": kills,
 }
 
 
@@ -114,7 +127,7 @@ def main(settings: Settings) -> None:
         raise SystemExit(f"unknown sections {sorted(unknown)}; there are {', '.join(SECTIONS)}")
     results = json.loads(settings.out.read_text()) if settings.out.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
-        if settings.run is None:
+        if settings.run is None and set(names) != {"kills"}:
             settings.run = _train_small_run(Path(folder), settings.seed)
         for name in names:
             began = time.perf_counter()

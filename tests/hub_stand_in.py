@@ -105,8 +105,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def lfs(self, asked: dict[str, Any]) -> None:
         objects = [
-            {**one, "actions": {"upload": {"href": f"{self.hub.url}/lfs/{one['oid']}"}}}
-            for one in asked["objects"]
+            {**entry, "actions": {"upload": {"href": f"{self.hub.url}/lfs/{entry['oid']}"}}}
+            for entry in asked["objects"]
         ]
         self.json({"transfer": "basic", "objects": objects})
 

@@ -55,7 +55,7 @@ def test_every_flipped_bit_is_noticed(tmp_path, tensors):
     assert all("PATH" in message for message in messages)
 
 
-def test_files_of_others_have_no_checksum_and_are_read(tmp_path, tensors):
+def test_files_without_a_checksum_are_read(tmp_path, tensors):
     save_file(tensors, tmp_path / "x.safetensors")
     assert set(files.read_tensors(tmp_path / "x.safetensors")[0]) == set(tensors)
 
@@ -69,7 +69,7 @@ def test_a_truncated_file_is_refused(tmp_path, tensors, cut):
         files.read_tensors(path)
 
 
-def test_a_declared_size_is_checked_before_memory_is_taken(tmp_path):
+def test_declared_sizes_are_checked_before_memory_is_allocated(tmp_path):
     header = json.dumps({"z": {"dtype": "F32", "shape": [2**40, 2], "data_offsets": [0, 8]}}).encode()
     path = tmp_path / "x.safetensors"
     path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
@@ -77,7 +77,7 @@ def test_a_declared_size_is_checked_before_memory_is_taken(tmp_path):
         files.read_tensors(path)
 
 
-def test_what_was_read_does_not_change_with_the_file(tmp_path, tensors):
+def test_tensors_do_not_change_with_their_file(tmp_path, tensors):
     path = tmp_path / "x.safetensors"
     files.write_tensors(path, tensors)
     read, _ = files.read_tensors(path)
@@ -85,7 +85,7 @@ def test_what_was_read_does_not_change_with_the_file(tmp_path, tensors):
     assert torch.equal(read["weight"], tensors["weight"])
 
 
-def test_an_error_leaves_the_old_file_and_no_other(tmp_path):
+def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path):
     path = tmp_path / "x.txt"
     files.write_text(path, "old")
 
@@ -116,7 +116,7 @@ def test_a_file_in_place_of_the_folder_is_named(tmp_path):
         (b'{"a": 1}', "lacks b"),
     ],
 )
-def test_json_that_cannot_be_used_is_named(tmp_path, content, message):
+def test_invalid_json_is_refused_with_the_name_of_its_file(tmp_path, content, message):
     path = tmp_path / "x.json"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=message) as caught:

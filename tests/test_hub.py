@@ -25,7 +25,7 @@ def run(tmp_path_factory) -> iaa.Run:
     return train(config, quiet=True)
 
 
-def test_a_model_comes_back_from_the_hub_as_it_went(run, hub):
+def test_a_model_from_the_hub_equals_the_one_uploaded(run, hub):
     url = run.model.push_to_hub("ada/birds")
     assert url.startswith(f"{hub.url}/ada/birds/commit/")
     again = iaa.load("hf:ada/birds", device="cpu")
@@ -34,7 +34,7 @@ def test_a_model_comes_back_from_the_hub_as_it_went(run, hub):
     assert again.weights == run.model.weights
 
 
-def test_what_is_published_holds_no_paths_and_its_card_says_how_to_load_it(run, hub):
+def test_a_published_model_holds_no_local_paths_and_its_card_shows_how_to_load_it(run, hub):
     run.model.push_to_hub("ada/birds")
     files = hub.files("ada/birds")
     assert sorted(files) == [
@@ -48,7 +48,7 @@ def test_what_is_published_holds_no_paths_and_its_card_says_how_to_load_it(run, 
     assert not any(str(run.path.parent.parent).encode() in content for content in files.values())
 
 
-def test_a_private_repository_needs_rights_to_read(run, hub, monkeypatch):
+def test_reading_a_private_repository_needs_permission(run, hub, monkeypatch):
     run.model.push_to_hub("ada/secret", private=True)
     assert iaa.load("hf:ada/secret").dim == 8
     monkeypatch.setattr(constants, "HF_HUB_CACHE", constants.HF_HUB_CACHE + "-other")
@@ -60,7 +60,7 @@ def test_a_private_repository_needs_rights_to_read(run, hub, monkeypatch):
 
 
 @pytest.mark.parametrize("token", ["hf_other", None])
-def test_pushing_without_rights_says_so(run, hub, monkeypatch, token):
+def test_pushing_without_permission_is_reported(run, hub, monkeypatch, token):
     monkeypatch.delenv("HF_TOKEN")
     with pytest.raises(
         (PermissionError, FileNotFoundError), match=r"may not write to it.*hf auth login"
@@ -78,7 +78,7 @@ def test_a_revision_can_be_a_branch_or_a_commit(run, hub):
         iaa.load("hf:ada/birds@v9")
 
 
-def test_what_was_downloaded_once_is_loaded_without_a_network(run, hub, monkeypatch):
+def test_a_cached_model_is_loaded_without_a_network(run, hub, monkeypatch):
     run.model.push_to_hub("ada/birds")
     iaa.load("hf:ada/birds")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
@@ -89,7 +89,7 @@ def test_what_was_downloaded_once_is_loaded_without_a_network(run, hub, monkeypa
         iaa.load("hf:ada/other")
 
 
-def test_a_hub_that_cannot_be_reached_is_named(hub, run, monkeypatch):
+def test_an_unreachable_hub_is_named(hub, run, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)  # the client would retry for a minute
     with pytest.raises(ConnectionError, match=r"^hf:ada/birds: http://127.0.0.1:\d+ cannot be reached"):
         run.model.push_to_hub("ada/birds")

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -52,15 +52,10 @@ def replacing(path: str | Path) -> Iterator[Path]:
         raise OSError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def write_bytes(path: str | Path, content: bytes) -> None:
-    """Write a binary file atomically."""
-    with replacing(path) as temporary:
-        temporary.write_bytes(content)
-
-
 def write_text(path: str | Path, text: str) -> None:
     """Write a UTF-8 text file atomically; characters that UTF-8 cannot encode become question marks."""
-    write_bytes(path, text.encode("utf-8", errors="replace"))
+    with replacing(path) as temporary:
+        temporary.write_bytes(text.encode("utf-8", errors="replace"))
 
 
 def write_json(path: str | Path, content: Mapping[str, Any] | list[Any]) -> None:
@@ -77,7 +72,7 @@ def write_tensors(
 
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     header = dict(metadata or {})
-    header[CHECKSUM] = _checksum(plain, header)
+    header[CHECKSUM] = file_digest(plain, header).hexdigest()
     with replacing(path) as temporary:
         try:
             save_file(plain, temporary, header)
@@ -110,13 +105,13 @@ def read_tensors(
                 raise ValueError(f"{path} is damaged: the size of {name} does not match its shape {shape}")
             tensor = torch.empty(shape, dtype=dtype)
             file.seek(size + begin)
-            if tensor.nbytes and file.readinto(_raw(tensor)) != tensor.nbytes:
+            if tensor.nbytes and file.readinto(raw_bytes(tensor)) != tensor.nbytes:
                 raise ValueError(f"{path} is truncated: {name} is incomplete")
             tensors[name] = tensor
     expected = metadata.pop(CHECKSUM, None)
     if expected is None and require_checksum:
         raise ValueError(f"{path} is damaged: it has no checksum")
-    if expected is not None and expected != _checksum(tensors, metadata):
+    if expected is not None and expected != file_digest(tensors, metadata).hexdigest():
         raise ValueError(f"{path} is damaged: its content does not match its checksum")
     return tensors, metadata
 
@@ -190,26 +185,32 @@ class Lock:
 
 def tensors_digest(tensors: Mapping[str, "Tensor"]) -> str:
     """SHA-256 over names, types, shapes and bytes."""
-    return _digest(tensors).hexdigest()
+    return file_digest(tensors, None).hexdigest()
 
 
-def _checksum(tensors: Mapping[str, "Tensor"], metadata: Mapping[str, str]) -> str:
-    return _digest(tensors, json.dumps(dict(metadata), sort_keys=True)).hexdigest()
-
-
-def _digest(tensors: Mapping[str, "Tensor"], start: str = "") -> "hashlib._Hash":
-    digest = hashlib.sha256(start.encode())
+def file_digest(tensors: Mapping[str, "Tensor"], metadata: Mapping[str, str] | None) -> "hashlib._Hash":
+    """SHA-256 over the metadata and the tensors by name: the checksum of a file."""
+    digest = hashlib.sha256(b"" if metadata is None else json.dumps(dict(metadata), sort_keys=True).encode())
     for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(_raw(tensor.detach().cpu().contiguous()))
+        update_digest(digest, name, tensor.shape, [tensor])
     return digest
 
 
-def _raw(tensor: "Tensor") -> memoryview:
-    """The bytes of a contiguous tensor, without a copy."""
+def update_digest(
+    digest: "hashlib._Hash", name: str, shape: Sequence[int], chunks: Iterable["Tensor"]
+) -> None:
+    """Add a tensor, which may come in chunks."""
+    for number, chunk in enumerate(chunks):
+        if not number:
+            digest.update(f"{name} {chunk.dtype} {tuple(shape)}\n".encode())
+        digest.update(raw_bytes(chunk))
+
+
+def raw_bytes(tensor: "Tensor") -> memoryview:
+    """The bytes of a tensor, without a copy if it is contiguous and on the CPU."""
     import torch
 
-    return tensor.reshape(-1).view(torch.uint8).numpy().data
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
 _DTYPES = {

@@ -1,7 +1,8 @@
 """Tables from csv and Parquet files, column by column, with errors that name file and line."""
 
 import csv
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +42,10 @@ def open_parquet(path: Path) -> Any:
     """
     parquet = need("pyarrow.parquet", extra="tables")
     arrow = need("pyarrow", extra="tables")
-    try:
+    with _named_errors(path):
         schema = parquet.read_schema(path)
         text = [field.name for field in schema if field.type in (arrow.string(), arrow.large_string())]
         file = parquet.ParquetFile(path, read_dictionary=text, page_checksum_verification=True)
-    except (arrow.ArrowException, ValueError, OSError) as error:
-        raise ValueError(f"{path} is truncated or not a Parquet file: {first_line(error)}") from error
     limit = max(MAX_EXPANSION * path.stat().st_size, ALWAYS_ALLOWED)
     declared = _declared_bytes(file.metadata)
     if declared > limit:
@@ -56,16 +55,25 @@ def open_parquet(path: Path) -> Any:
     return file
 
 
-def read_parquet(path: Path, *, skip: Collection[str] = ()) -> tuple[Any, dict[str, list[Any]]]:
-    """The Arrow table of a Parquet file, and its columns but ``skip`` as lists."""
+def read_parquet(
+    path: Path, *, skip: Collection[str] = (), only: list[str] | None = None
+) -> tuple[Any, dict[str, list[Any]]]:
+    """The Arrow table of a Parquet file, or ``only`` some of its columns; and these but ``skip`` as lists."""
     file = open_parquet(path)
-    arrow = need("pyarrow", extra="tables")
-    try:
-        table = file.read(use_threads=False)
+    with _named_errors(path):
+        table = file.read(columns=only, use_threads=False)
         columns = {name: _values(table.column(name)) for name in table.column_names if name not in skip}
-    except (arrow.ArrowException, ValueError, OSError, OverflowError) as error:
-        raise ValueError(f"{path} is truncated or not a Parquet file: {first_line(error)}") from error
     return table, columns
+
+
+def parquet_batches(path: Path, column: str, *, rows: int) -> Iterator[Any]:
+    """One column of a Parquet file in Arrow arrays of some rows each."""
+    file = open_parquet(path)
+    if column not in file.schema_arrow.names:
+        raise ValueError(f"{path} lacks the column {column!r}, it has {', '.join(file.schema_arrow.names)}")
+    with _named_errors(path):
+        for batch in file.iter_batches(rows, columns=[column]):
+            yield batch.column(0)
 
 
 def _declared_bytes(metadata: Any) -> int:
@@ -89,3 +97,13 @@ def _values(column: Any) -> list[Any]:
         else:
             values += chunk.to_pylist()
     return values
+
+
+@contextmanager
+def _named_errors(path: Path) -> Iterator[None]:
+    """Errors of Arrow as one line that names the file."""
+    arrow = need("pyarrow", extra="tables")
+    try:
+        yield
+    except (arrow.ArrowException, ValueError, OSError, OverflowError) as error:
+        raise ValueError(f"{path} is truncated or not a Parquet file: {first_line(error)}") from error

@@ -31,12 +31,12 @@ def test_into_milvus_and_back(run, tmp_path, capsys):
 
 def test_errors_are_one_line(run, tmp_path, capsys):
     (tmp_path / "x.txt").write_text("no vectors")
-    for words, text in (
+    for arguments, text in (
         (["import", str(run), str(tmp_path / "x.txt")], "the file's ending must be one of"),
         (["import", str(run), str(tmp_path / "none.npz")], "no embeddings file at"),
         (["export", str(run), str(tmp_path / "x.npz")], "the file's ending must be one of"),
     ):
-        assert main(["gallery", *words]) == 2
+        assert main(["gallery", *arguments]) == 2
         out, err = capsys.readouterr()
         assert out == ""
         assert len(err.splitlines()) == 1

@@ -23,10 +23,10 @@ def home(tmp_path_factory) -> Path:
     return base
 
 
-def search(capsys, home: Path, *words: object) -> tuple[int, str, str]:
-    code = main(["search", str(home / "runs" / "run-1"), *map(str, words)])
-    told = capsys.readouterr()
-    return code, told.out, told.err
+def search(capsys, home: Path, *arguments: object) -> tuple[int, str, str]:
+    code = main(["search", str(home / "runs" / "run-1"), *map(str, arguments)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
 
 
 def test_a_table_of_the_most_similar_images_without_the_query_itself(home, capsys):
@@ -58,17 +58,17 @@ def test_json_for_a_folder_of_queries_with_classes(home, capsys, tmp_path):
         tiny_datasets.image(outside / f"{number}.png", seed=900 + number, size=(20, 20))
     code, out, _ = search(capsys, home, outside, home / "data" / "c1" / "0.png", "--json", "--classes")
     assert code == 0
-    found = json.loads(out)
-    assert [Path(one["query"]).name for one in found["queries"]] == ["0.png", "1.png", "2.png", "0.png"]
-    assert [one["in_gallery"] for one in found["queries"]] == [False, False, False, True]
-    assert [len(one["hits"]) for one in found["queries"]] == [5] * 4
-    first = found["queries"][0]
+    result = json.loads(out)
+    assert [Path(entry["query"]).name for entry in result["queries"]] == ["0.png", "1.png", "2.png", "0.png"]
+    assert [entry["in_gallery"] for entry in result["queries"]] == [False, False, False, True]
+    assert [len(entry["hits"]) for entry in result["queries"]] == [5] * 4
+    first = result["queries"][0]
     assert first["hits"][0]["similarity"] >= first["hits"][1]["similarity"]
     assert len(first["classes"]) == 3
-    assert first["known"] is (first["classes"][0]["score"] >= found["classifier"]["threshold"]["score"])
+    assert first["known"] is (first["classes"][0]["score"] >= result["classifier"]["threshold"]["score"])
     expected = "10 classes of the gallery held out in turns, trained on ones among them"
-    assert found["classifier"]["learned_from"] == expected
-    assert found["gallery"]["images"] == 50
+    assert result["classifier"]["learned_from"] == expected
+    assert result["gallery"]["images"] == 50
 
 
 def test_a_copy_of_an_image_in_the_gallery_is_reported(home, capsys, tmp_path):
@@ -79,22 +79,22 @@ def test_a_copy_of_an_image_in_the_gallery_is_reported(home, capsys, tmp_path):
     assert "it is in the gallery itself" in out
 
 
-def test_one_corrupt_image_is_named_the_others_are_answered_and_the_exit_code_is_1(home, capsys, tmp_path):
+def test_an_unreadable_query_is_named_and_the_exit_code_is_1(home, capsys, tmp_path):
     whole = (home / "data" / "c0" / "0.png").read_bytes()
     (tmp_path / "good.png").write_bytes(whole)
     (tmp_path / "bad.png").write_bytes(whole[:150])
     code, out, err = search(capsys, home, tmp_path, "--json")
     assert code == 1
-    found = json.loads(out)
-    assert [Path(one["query"]).name for one in found["queries"]] == ["good.png"]
-    assert [Path(one["query"]).name for one in found["unreadable"]] == ["bad.png"]
+    result = json.loads(out)
+    assert [Path(entry["query"]).name for entry in result["queries"]] == ["good.png"]
+    assert [Path(entry["query"]).name for entry in result["unreadable"]] == ["bad.png"]
     assert f"cannot read {tmp_path / 'bad.png'}: " in err
     (tmp_path / "good.png").unlink()
     assert search(capsys, home, tmp_path)[0] == 1
     query = home / "data" / "c0" / "1.png"
     code, out, err = search(capsys, home, tmp_path / "nothing.png", query, "--json")
     assert code == 1
-    assert [one["query"] for one in json.loads(out)["queries"]] == [str(query)]
+    assert [entry["query"] for entry in json.loads(out)["queries"]] == [str(query)]
     assert err.splitlines() == [
         f"cannot read {tmp_path / 'nothing.png'}: there is no image, folder or embeddings file of this name"
     ]
@@ -105,8 +105,8 @@ def test_control_characters_in_names_do_not_reach_the_terminal(home, capsys, tmp
     for number in range(2):
         tiny_datasets.image(own / "evil\x1b[2J" / f"{number}\x07.png", seed=number, size=(20, 20))
     (own / "bad\x1b.png").write_bytes(b"nothing")
-    words = [own / "evil\x1b[2J", tmp_path / "no\x1bthing.png", "--gallery", f"folder:{own}", "--classes"]
-    code, out, err = search(capsys, home, *words)
+    arguments = [own / "evil\x1b[2J", tmp_path / "no\x1bthing.png", "--gallery", f"folder:{own}", "--classes"]
+    code, out, err = search(capsys, home, *arguments)
     assert code == 1
     assert all(character.isprintable() or character == "\n" for character in out + err)
     assert r"evil\x1b[2J" in out
@@ -114,7 +114,7 @@ def test_control_characters_in_names_do_not_reach_the_terminal(home, capsys, tmp
     assert r"no\x1bthing.png" in err
 
 
-def test_a_gallery_is_added_to_and_taken_from(home, capsys, tmp_path):
+def test_add_and_remove_change_the_gallery(home, capsys, tmp_path):
     tiny_datasets.image(tmp_path / "extra" / "newt" / "0.png", seed=5, size=(20, 20))
     gallery = ["--gallery", f"folder:{home / 'data'}"]
     code, out, _ = search(capsys, home, *gallery, "--add", tmp_path / "extra")
@@ -122,15 +122,15 @@ def test_a_gallery_is_added_to_and_taken_from(home, capsys, tmp_path):
     code, out, _ = search(
         capsys, home, tmp_path / "extra", *gallery, "--remove", "c4", "--top", "50", "--json"
     )
-    found = json.loads(out)["queries"][0]["hits"]
-    assert len(found) == 45
-    assert "c4" not in {hit["label"] for hit in found}
+    result = json.loads(out)["queries"][0]["hits"]
+    assert len(result) == 45
+    assert "c4" not in {hit["label"] for hit in result}
     code, _, err = search(capsys, home, *gallery, "--remove", "c44")
     assert code == 2
     assert "no class, no image and no added folder 'c44'" in err
 
 
-def test_approximate_indexes_tell_their_recall(home, capsys, tmp_path):
+def test_approximate_indexes_print_their_recall(home, capsys, tmp_path):
     code, out, _ = search(capsys, home, home / "data" / "c0", "--index", "hnsw")
     assert code == 0
     recall = re.search(r"hnsw finds ([\d.]+) % of the true ten nearest", out)
@@ -138,25 +138,27 @@ def test_approximate_indexes_tell_their_recall(home, capsys, tmp_path):
     assert float(recall[1]) > 99  # of neighbours equally far, it may find another
     shutil.copy(home / "data" / "c0" / "0.png", tmp_path / "one.png")
     for kind in ("hnsw", "ivf"):
-        words = [home / "data" / "c0" / "1.png", "--gallery", f"folder:{tmp_path}", "--index", kind]
-        code, out, _ = search(capsys, home, *words)
+        arguments = [home / "data" / "c0" / "1.png", "--gallery", f"folder:{tmp_path}", "--index", kind]
+        code, out, _ = search(capsys, home, *arguments)
         assert code == 0
         assert "one.png" in out
         assert "1 image of 1 class, cosine similarity" in out
 
 
-def test_embeddings_files_ask_and_answer(home, capsys, tmp_path):
+def test_embeddings_files_can_be_queries_and_galleries(home, capsys, tmp_path):
     run = home / "runs" / "run-1"
     file = run / "embeddings.safetensors"
     code, out, _ = search(capsys, home, file, "--gallery", file, "--json", "--top", "2")
     assert code == 0
     data = Embeddings.load(file)
-    found = json.loads(out)["queries"]
-    assert [one["query"] for one in found] == [os.path.join(data.meta["root"], name) for name in data.ids]
-    assert all(one["in_gallery"] for one in found)
+    result = json.loads(out)["queries"]
+    assert [entry["query"] for entry in result] == [
+        os.path.join(data.meta["root"], name) for name in data.ids
+    ]
+    assert all(entry["in_gallery"] for entry in result)
     out = tmp_path / "all.safetensors"
-    words = ["embed", f"folder:{home / 'data'}", "--out", str(out), "--model", str(run), "--split", "all"]
-    assert main([*words, "--workers", "0"]) == 0
+    arguments = ["embed", f"folder:{home / 'data'}", "--out", str(out), "--model", str(run), "--split", "all"]
+    assert main([*arguments, "--workers", "0"]) == 0
     capsys.readouterr()
     made = Embeddings.load(out)
     model = iaa.load(run)
@@ -172,14 +174,14 @@ def test_embeddings_files_ask_and_answer(home, capsys, tmp_path):
 
 def test_embedding_with_a_run_takes_everything_from_the_run(home, capsys, tmp_path):
     run = str(home / "runs" / "run-1")
-    words = ["embed", f"folder:{home / 'data'}", "--out", str(tmp_path / "x.safetensors"), "--model", run]
-    assert main([*words, "--size", "32"]) == 2
+    arguments = ["embed", f"folder:{home / 'data'}", "--out", str(tmp_path / "x.safetensors"), "--model", run]
+    assert main([*arguments, "--size", "32"]) == 2
     assert "--size is that of the run" in capsys.readouterr().err
 
 
 def test_errors_are_one_line(home, capsys, tmp_path):
     (tmp_path / "notes.txt").write_text("no image")
-    for words, text in (
+    for arguments, text in (
         ([], "name an image to search for"),
         ([home / "data", "--top", "0"], "--top must be 1 or more, got 0"),
         ([home / "data", "--gallery", "x"], "the gallery must be one of 'folder:DIR'"),
@@ -190,7 +192,7 @@ def test_errors_are_one_line(home, capsys, tmp_path):
         (["--remove", "folder:"], "what is removed must be a class or a path, got 'folder:'"),
         (["--add", tmp_path / "notes.txt"], f"nothing of {tmp_path / 'notes.txt'} can be read: "),
     ):
-        code, out, err = search(capsys, home, *words)
+        code, out, err = search(capsys, home, *arguments)
         assert code == 2
         assert out == ""
         assert text in err
@@ -199,15 +201,15 @@ def test_errors_are_one_line(home, capsys, tmp_path):
     assert "is not a run directory" in capsys.readouterr().err
 
 
-def test_the_page_needs_nothing_else_and_escapes_what_it_shows(home, capsys, tmp_path):
+def test_the_page_is_self_contained_and_escapes_names(home, capsys, tmp_path):
     evil = '<img src=x onerror=alert("1")>'
     own = tmp_path / "own"
     for number in range(3):
         tiny_datasets.image(own / evil / f"{number}.png", seed=number, size=(20, 20))
     tiny_datasets.image(own / "plain" / "0.png", seed=9, size=(20, 20))
     page = tmp_path / "page.html"
-    words = [own / "plain", "--gallery", f"folder:{own}", "--html", page, "--classes"]
-    code, _, err = search(capsys, home, *words)
+    arguments = [own / "plain", "--gallery", f"folder:{own}", "--html", page, "--classes"]
+    code, _, err = search(capsys, home, *arguments)
     assert code == 0
     assert f"wrote {page}" in err
     text = page.read_text()
@@ -232,7 +234,7 @@ def test_the_page_shows_its_images_in_a_browser(home, capsys, tmp_path):
         page.goto(page_file.as_uri())
         assert page.locator("section").count() == 5
         assert page.locator("section ol:not(.classes) > li").count() == 20
-        widths = page.eval_on_selector_all("img", "all => all.map(one => one.naturalWidth)")
+        widths = page.eval_on_selector_all("img", "all => all.map(entry => entry.naturalWidth)")
         assert len(widths) == 25
         assert all(width > 0 for width in widths)
         assert errors == []
@@ -241,12 +243,12 @@ def test_the_page_shows_its_images_in_a_browser(home, capsys, tmp_path):
 
 def test_the_network_computes_in_the_precision_asked_for(home, capsys, tmp_path):
     tiny_datasets.image(tmp_path / "x.png", seed=901, size=(20, 20))
-    found = {}
+    result = {}
     for precision in ("fp32", "bf16"):
         _, out, _ = search(capsys, home, tmp_path / "x.png", "--json", "--precision", precision)
-        found[precision] = [hit["similarity"] for hit in json.loads(out)["queries"][0]["hits"]]
-    assert found["fp32"] != found["bf16"]
-    assert found["bf16"] == pytest.approx(found["fp32"], abs=0.02)
+        result[precision] = [hit["similarity"] for hit in json.loads(out)["queries"][0]["hits"]]
+    assert result["fp32"] != result["bf16"]
+    assert result["bf16"] == pytest.approx(result["fp32"], abs=0.02)
     with pytest.raises(ValueError, match="precision must be one of 'fp32', 'bf16', 'fp16'; got 'half'"):
         iaa.load(home / "runs" / "run-1", precision="half")
 

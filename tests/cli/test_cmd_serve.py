@@ -23,18 +23,18 @@ def run(tmp_path_factory) -> Path:
     return tiny_server.trained(tmp_path_factory.mktemp("run"))
 
 
-def start(run: Path, *words: str) -> tuple[subprocess.Popen[str], str]:
-    """A server of its own process, and its address once it has told it."""
-    command = [sys.executable, "-m", "iaa", "serve", str(run), "--port", "0", "--no-open", *words]
+def start(run: Path, *arguments: str) -> tuple[subprocess.Popen[str], str]:
+    """A server of its own process, and its address once it has captured it."""
+    command = [sys.executable, "-m", "iaa", "serve", str(run), "--port", "0", "--no-open", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     line = process.stdout.readline()
-    found = re.search(r"http://\S+/", line)
-    assert found, line + process.stderr.read()
-    assert line == f"40 images of 8 classes at {found[0]} (Ctrl-C stops)\n"
-    return process, found[0]
+    result = re.search(r"http://\S+/", line)
+    assert result, line + process.stderr.read()
+    assert line == f"40 images of 8 classes at {result[0]} (Ctrl-C stops)\n"
+    return process, result[0]
 
 
-def test_it_serves_until_ctrl_c_and_leaves_quietly(run):
+def test_ctrl_c_stops_the_server_without_an_error(run):
     process, address = start(run)
     try:
         assert httpx.get(f"{address}api/health", timeout=20).json()["run"] == run.name
@@ -55,7 +55,7 @@ def test_it_serves_until_ctrl_c_and_leaves_quietly(run):
         process.wait()
 
 
-def test_an_address_for_others_is_warned_about_and_this_machine_s_is_not(run):
+def test_addresses_other_machines_can_reach_are_warned_about(run):
     process, address = start(run, "--host", "0.0.0.0", "--no-token")
     try:
         assert address.startswith("http://localhost:")
@@ -89,7 +89,7 @@ def start_other(run: Path, folder: Path) -> tuple[subprocess.Popen[str], str]:
     return process, re.search(r"http://\S+/", process.stdout.readline())[0]
 
 
-def test_a_port_that_is_taken_is_reported_before_anything_is_loaded(tmp_path, capsys):
+def test_a_port_in_use_is_reported_before_anything_is_loaded(tmp_path, capsys):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -102,7 +102,7 @@ def test_a_port_that_is_taken_is_reported_before_anything_is_loaded(tmp_path, ca
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (["--port", "99999"], "--port must lie in [0, 65535], got 99999"),
         (["--host", "no.such.host.invalid", "--no-token"], "is not an address of this machine"),
@@ -121,8 +121,8 @@ def test_a_port_that_is_taken_is_reported_before_anything_is_loaded(tmp_path, ca
         ([], "nowhere"),
     ],
 )
-def test_errors_are_one_line(tmp_path, words, message, capsys):
-    assert main(["serve", str(tmp_path / "nowhere"), "--port", "0", "--no-open", *words]) == 2
+def test_errors_are_one_line(tmp_path, arguments, message, capsys):
+    assert main(["serve", str(tmp_path / "nowhere"), "--port", "0", "--no-open", *arguments]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
@@ -140,7 +140,7 @@ def test_ctrl_c_while_it_starts_ends_the_threads(run, monkeypatch, capsys):
     assert len(closed) == 1
 
 
-def test_ctrl_c_within_the_start_of_a_thread_does_not_wait_for_it(run, monkeypatch, capsys):
+def test_ctrl_c_while_a_thread_starts_does_not_wait_for_it(run, monkeypatch, capsys):
     monkeypatch.setattr(service, "Service", interrupted)
     monkeypatch.setattr(os, "_exit", sys.exit)
     with pytest.raises(SystemExit) as ended:
@@ -153,7 +153,7 @@ def interrupted(*given, **options):
     raise KeyboardInterrupt
 
 
-def test_small_answers_are_sent_at_once():
+def test_small_responses_are_sent_at_once():
     """asyncio turns Nagle's algorithm off for sockets that say they are TCP; else an answer takes 40 ms."""
     from iaa.serve.server import bind
 
@@ -161,12 +161,12 @@ def test_small_answers_are_sent_at_once():
         assert bound.proto == socket.IPPROTO_TCP
 
 
-def test_help_teaches(capsys):
+def test_help_shows_an_example(capsys):
     with pytest.raises(SystemExit):
         main(["serve", "--help"])
-    told = capsys.readouterr().out
-    assert "curl -F image=@photo.jpg" in told
-    assert "--max-megapixels" in told
+    captured = capsys.readouterr().out
+    assert "curl -F image=@photo.jpg" in captured
+    assert "--max-megapixels" in captured
 
 
 def test_a_browser_is_opened_only_where_there_is_a_screen(monkeypatch):
@@ -191,13 +191,13 @@ def test_a_browser_is_opened_only_where_there_is_a_screen(monkeypatch):
         ("10.0.0.1", False),
     ],
 )
-def test_what_counts_as_this_machine(host, local):
+def test_loopback_addresses_are_recognised(host, local):
     from iaa.serve.server import is_loopback
 
     assert is_loopback(host) == local
 
 
-def test_what_was_loaded_is_left_out_of_later_collections(run, monkeypatch):
+def test_loaded_objects_are_frozen_out_of_garbage_collection(run, monkeypatch):
     """A full collection over all modules keeps every request waiting for a fifth of a second."""
     frozen = []
 

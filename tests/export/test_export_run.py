@@ -55,11 +55,11 @@ def open_file(path: Path) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
-def test_an_onnx_file_embeds_alone_in_batches_of_any_size(images, tmp_path):
+def test_an_onnx_file_embeds_batches_of_any_size_without_this_package(images, tmp_path):
     model = iaa.load(images, device="cpu")
-    found = export_run.export_onnx(model, tmp_path / "m.onnx")
-    assert (found.real, found.inputs) == (8, 8)
-    assert found.share < 1e-5
+    result = export_run.export_onnx(model, tmp_path / "m.onnx")
+    assert (result.real, result.inputs) == (8, 8)
+    assert result.share < 1e-5
     session = open_file(tmp_path / "m.onnx")
     (entry,) = session.get_inputs()
     assert (entry.name, entry.type, entry.shape[1:]) == ("pixels", "tensor(uint8)", [16, 16, 3])
@@ -73,13 +73,13 @@ def test_an_onnx_file_embeds_alone_in_batches_of_any_size(images, tmp_path):
 
 
 def test_the_file_says_how_to_prepare_images_and_where_it_comes_from(images, exported):
-    words = open_file(exported).get_modelmeta().custom_metadata_map
-    told = json.loads(words["preprocessing"])
+    arguments = open_file(exported).get_modelmeta().custom_metadata_map
+    captured = json.loads(arguments["preprocessing"])
     own = build("convnet", dim=8, size=16).preprocessing
     for key in ("size", "resize", "interpolation", "aspect"):
-        assert told[key] == own[key]
-    assert told["mean"] == list(own["mean"])
-    about = json.loads(words["about"])
+        assert captured[key] == own[key]
+    assert captured["mean"] == list(own["mean"])
+    about = json.loads(arguments["about"])
     assert about["run"] == images.name
     assert about["dim"] == 8
     assert about["test"] == json.loads((images / "metrics.json").read_text())["test"]
@@ -89,12 +89,12 @@ def test_the_file_says_how_to_prepare_images_and_where_it_comes_from(images, exp
 
 
 @pytest.mark.parametrize(("name", "size"), [("lite0", 48), ("timm/test_vit", 160)])
-def test_other_networks_and_sizes(tmp_path, name, size):
+def test_other_networks_and_sizes_are_exported(tmp_path, name, size):
     network = build(name, dim=6, pretrained=False, size=size).eval()
     what = Exportable(network, network.preprocessing)
     write_graph(what, tmp_path / "m.onnx", about={})
-    found = onnx_check.agreement(tmp_path / "m.onnx", what, what.example(8), 0)
-    assert found.share < onnx_check.TOLERANCE
+    result = onnx_check.agreement(tmp_path / "m.onnx", what, what.example(8), 0)
+    assert result.share < onnx_check.TOLERANCE
 
 
 def test_a_network_that_torch_cannot_export_is_reported_in_one_line(tmp_path):
@@ -102,21 +102,21 @@ def test_a_network_that_torch_cannot_export_is_reported_in_one_line(tmp_path):
         def forward(self, vectors: torch.Tensor) -> torch.Tensor:
             return vectors if vectors.sum() > 0 else -vectors
 
-    with pytest.raises(ValueError, match="torch cannot export this network to ONNX: ") as told:
+    with pytest.raises(ValueError, match="torch cannot export this network to ONNX: ") as captured:
         write_graph(Exportable(Moody(), None, 4), tmp_path / "m.onnx", about={})
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(captured.value)
 
 
 def test_a_head_takes_vectors(head, tmp_path):
     model = iaa.load(head, device="cpu")
-    found = export_run.export_onnx(model, tmp_path / "m.onnx")
-    assert found.share < 1e-5
+    result = export_run.export_onnx(model, tmp_path / "m.onnx")
+    assert result.share < 1e-5
     session = open_file(tmp_path / "m.onnx")
     vectors = torch.randn(4, 12)
     (z,) = session.run(["embedding"], {"vectors": vectors.numpy()})
     torch.testing.assert_close(torch.from_numpy(z), model.embed(vectors), rtol=1e-4, atol=1e-5)
-    told = json.loads(session.get_modelmeta().custom_metadata_map["preprocessing"])
-    assert told == {"input": "vectors", "type": "float32", "features": 12}
+    captured = json.loads(session.get_modelmeta().custom_metadata_map["preprocessing"])
+    assert captured == {"input": "vectors", "type": "float32", "features": 12}
 
 
 def test_a_head_whose_network_is_known_takes_images_or_vectors(images, head, tmp_path):
@@ -132,7 +132,7 @@ def test_a_head_whose_network_is_known_takes_images_or_vectors(images, head, tmp
         export_run.export_onnx(base, tmp_path / "m.onnx", vectors=True)
 
 
-def test_a_file_that_says_anything_else_is_not_kept(images, tmp_path, monkeypatch):
+def test_an_onnx_file_that_differs_from_pytorch_is_not_kept(images, tmp_path, monkeypatch):
     model = iaa.load(images, device="cpu")
     target = tmp_path / "m.onnx"
     target.write_bytes(b"the last good one")
@@ -148,13 +148,13 @@ def test_a_file_that_says_anything_else_is_not_kept(images, tmp_path, monkeypatc
     assert [file.name for file in tmp_path.iterdir()] == ["m.onnx"]
 
 
-def test_without_the_run_s_images_random_ones_are_compared(images):
+def test_without_the_images_of_the_run_random_inputs_are_compared(images):
     model = iaa.load(images, device="cpu")
     what = Exportable(model.network, model.preprocessing)
     inputs, real = onnx_check.samples(what, ["/nowhere/a.png"])
     assert (inputs.shape, inputs.dtype, real) == ((8, 16, 16, 3), torch.uint8, 0)
-    found = onnx_check.Agreement(1e-6, 1e-7, 3, 8)
-    assert "3 of its own images and 5 random inputs, in batches of 1, 3 and 8" in str(found)
+    result = onnx_check.Agreement(1e-6, 1e-7, 3, 8)
+    assert "3 of its own images and 5 random inputs, in batches of 1, 3 and 8" in str(result)
 
 
 def test_a_folder_with_weights_and_card_loads_and_embeds_the_same(images, tmp_path):
@@ -187,7 +187,7 @@ def test_the_card_of_a_head_says_what_it_takes(head, tmp_path):
     assert again.embed(torch.randn(3, 12)).shape == (3, 5)
 
 
-def test_other_people_s_files_are_not_touched(images, tmp_path):
+def test_a_folder_with_other_files_is_refused(images, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ValueError, match=r"holds other files \(notes.txt\)"):
         export_run.export_safetensors(iaa.load(images, device="cpu"), tmp_path)

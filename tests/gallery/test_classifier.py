@@ -20,21 +20,21 @@ def gallery(tmp_path, name="own", *, classes=24, each=6, first=0, split="train",
     return Gallery.from_embeddings(data, name)
 
 
-def test_names_come_from_the_gallery_and_other_classes_are_unknown(tmp_path):
+def test_queries_get_classes_of_the_gallery_or_unknown(tmp_path):
     own = gallery(tmp_path, split=["train"] * 96 + ["test"] * 48)
     classifier = open_classifier(own, own=own)
-    found = classifier.learned_from
-    assert found == "8 classes of the gallery that were not trained on held out in turns"
+    result = classifier.learned_from
+    assert result == "8 classes of the gallery that were not trained on held out in turns"
     mine = gallery(tmp_path, "asked", each=1, seed=1)
-    found = classifier.classify(mine.data.z, top=2)
-    right = [one.candidates[0].label == f"class {row}" for row, one in enumerate(found)]
+    result = classifier.classify(mine.data.z, top=2)
+    right = [entry.candidates[0].label == f"class {row}" for row, entry in enumerate(result)]
     assert sum(right) >= 22
-    assert sum(bool(one.known) for one in found) >= 20
+    assert sum(bool(entry.known) for entry in result) >= 20
     strangers = classifier.classify(gallery(tmp_path, "other", first=60, each=1, seed=2).data.z)
-    assert sum(bool(one.known) for one in strangers) <= 4
+    assert sum(bool(entry.known) for entry in strangers) <= 4
 
 
-def test_classes_that_were_trained_on_teach_only_where_there_are_too_few_others(tmp_path):
+def test_the_threshold_uses_trained_classes_only_where_others_are_too_few(tmp_path):
     trained = gallery(tmp_path, split=["train"] * 108 + ["val"] * 36)
     expected = "24 classes of the gallery held out in turns, trained on ones among them"
     assert open_classifier(trained).learned_from == expected

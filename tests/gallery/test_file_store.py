@@ -20,9 +20,7 @@ iaa.Gallery.open(iaa.load(sys.argv[1]), "folder:" + sys.argv[2],
 """
 
 
-def test_killed_in_the_middle_the_old_gallery_stays_and_the_rest_is_done_later(
-    run, tmp_path, seen, monkeypatch
-):
+def test_a_killed_update_keeps_the_old_gallery_and_is_resumed(run, tmp_path, seen, monkeypatch):
     from iaa.gallery import embedding
 
     root, model = more(tmp_path / "own", "ant", "bee"), iaa.load(run)
@@ -30,8 +28,8 @@ def test_killed_in_the_middle_the_old_gallery_stays_and_the_rest_is_done_later(
     image = (root / "ant" / "0.png").read_bytes()
     for number in range(700):
         (root / "bee" / f"more {number}.png").write_bytes(image)
-    words = [sys.executable, "-c", KILLED, str(run), str(root)]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    arguments = [sys.executable, "-c", KILLED, str(run), str(root)]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     while int(process.stdout.readline()) < 192:
         pass
@@ -52,7 +50,7 @@ def test_killed_in_the_middle_the_old_gallery_stays_and_the_rest_is_done_later(
     assert left == [".lock", ".safetensors"]
 
 
-def test_a_reader_meets_the_old_gallery_or_the_new_one_never_a_mixture(run):
+def test_readers_see_the_old_gallery_or_the_new_one(run):
     model = iaa.load(run)
     whole = iaa.Gallery.open(model)
     source = Path(whole.data.ids[0]).parents[1]
@@ -84,12 +82,12 @@ sys.stdin.read()
 """
 
 
-def test_while_another_process_renews_it_the_old_one_answers(run, tmp_path):
+def test_the_old_gallery_is_searched_while_another_process_updates_it(run, tmp_path):
     model, root = iaa.load(run), more(tmp_path / "own", "ant", "bee")
     gallery = iaa.Gallery.open(model, f"folder:{root}")
     more(root, "cat")
-    words = [sys.executable, "-c", HOLDS, str(Path(gallery.name).with_suffix(".lock"))]
-    other = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    arguments = [sys.executable, "-c", HOLDS, str(Path(gallery.name).with_suffix(".lock"))]
+    other = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert other.stdout is not None
     assert other.stdout.readline() == "held\n"
     old = iaa.Gallery.open(model, f"folder:{root}")

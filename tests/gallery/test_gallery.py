@@ -13,7 +13,7 @@ from iaa.train import train
 from tiny_folders import more
 
 
-def test_a_damaged_gallery_file_is_refused_by_name(run):
+def test_a_damaged_gallery_file_is_named(run):
     model = iaa.load(run)
     gallery = iaa.Gallery.open(model)
     whole = Path(gallery.name).read_bytes()
@@ -34,7 +34,7 @@ def test_a_damaged_gallery_file_is_refused_by_name(run):
         iaa.Gallery.open(model)
 
 
-def test_an_embeddings_file_as_gallery_must_fit_the_model(run, tmp_path):
+def test_an_embeddings_file_must_match_the_model(run, tmp_path):
     model = iaa.load(run)
     gallery = iaa.Gallery.open(model, str(run / "embeddings.safetensors"))
     assert gallery.search(gallery.data.z[:1], top=1)[0][0].row == 0
@@ -67,7 +67,7 @@ def test_embeddings_of_another_run_are_not_a_gallery(run, tmp_path):
         iaa.Gallery.open(model, str(tmp_path / "pool.safetensors"))
 
 
-def test_a_heads_own_embeddings_do_not_go_through_it_again(tmp_path):
+def test_embeddings_made_by_a_head_are_not_embedded_again(tmp_path):
     Embeddings(torch.randn(60, 8), torch.arange(60) // 6).save(tmp_path / "v.safetensors")
     folder = train(
         tiny_runs.tiny(tmp_path, tmp_path, data=f"embeddings:{tmp_path / 'v.safetensors'}"), quiet=True
@@ -77,7 +77,7 @@ def test_a_heads_own_embeddings_do_not_go_through_it_again(tmp_path):
     assert torch.equal(gallery.data.z, kept.z)
 
 
-def test_a_class_folder_may_be_a_link_as_in_training(run, tmp_path):
+def test_a_class_folder_may_be_a_symbolic_link(run, tmp_path):
     more(tmp_path / "real", "ant", "bee")
     more(tmp_path / "own", "cat")
     (tmp_path / "own" / "a_wasp").symlink_to(tmp_path / "real" / "bee", target_is_directory=True)
@@ -86,7 +86,7 @@ def test_a_class_folder_may_be_a_link_as_in_training(run, tmp_path):
     assert {name: len(rows) for name, rows in gallery.classes.items()} == {"a_wasp": 2, "cat": 2}
 
 
-def test_rows_without_names_of_another_file_are_others(run, tmp_path):
+def test_rows_without_ids_of_two_files_are_different(run, tmp_path):
     model, z = iaa.load(run), torch.randn(6, 8)
     for name in ("gallery", "queries"):
         Embeddings(z, torch.arange(6)).save(tmp_path / f"{name}.npz")
@@ -94,14 +94,14 @@ def test_rows_without_names_of_another_file_are_others(run, tmp_path):
     others, own = (
         answer(gallery, read_queries(model, [tmp_path / f"{name}.npz"])) for name in ("queries", "gallery")
     )
-    assert [(one["in_gallery"], one["hits"][0]["row"]) for one in others] == [
+    assert [(entry["in_gallery"], entry["hits"][0]["row"]) for entry in others] == [
         (False, row) for row in range(6)
     ]
-    assert all(one["in_gallery"] and one["hits"][0]["row"] != row for row, one in enumerate(own))
+    assert all(entry["in_gallery"] and entry["hits"][0]["row"] != row for row, entry in enumerate(own))
 
 
-def test_numbers_that_share_a_name_are_one_class(tmp_path):
+def test_class_numbers_that_share_a_name_are_one_class(tmp_path):
     names = {0: "bike", 1: "bike", 2: "car"}
     data = Embeddings(torch.randn(6, 4), torch.arange(6) // 2, class_names=names)
-    found = iaa.Gallery.from_embeddings(data).classes
-    assert {name: rows.tolist() for name, rows in found.items()} == {"bike": [0, 1, 2, 3], "car": [4, 5]}
+    result = iaa.Gallery.from_embeddings(data).classes
+    assert {name: rows.tolist() for name, rows in result.items()} == {"bike": [0, 1, 2, 3], "car": [4, 5]}

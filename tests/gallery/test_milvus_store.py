@@ -46,7 +46,7 @@ def server(tmp_path):
     database.close()
 
 
-def test_a_server_is_used_like_a_file(model, server, tmp_path, seen):
+def test_a_milvus_server_works_like_an_embedded_database(model, server, tmp_path, seen):
     spec = f"folder:{more(tmp_path / 'own', 'ant', 'bee')}"
     gallery = iaa.Gallery.open(model, spec, store=server)
     assert len(gallery) == 4
@@ -58,7 +58,7 @@ def test_a_server_is_used_like_a_file(model, server, tmp_path, seen):
     assert sorted(iaa.Gallery.open(model, spec, store=server, remove="ant").classes) == ["bee", "cat"]
 
 
-def test_the_class_is_filtered_by_milvus_whatever_its_name(model, embedded, tmp_path, monkeypatch):
+def test_milvus_filters_classes_of_any_name(model, embedded, tmp_path, monkeypatch):
     names = ['a" or 1 == 1 or "', "b\\", "日本語 '", "c"]
     gallery = iaa.Gallery.open(model, f"folder:{more(tmp_path / 'own', *names)}", store=embedded)
     conditions = []
@@ -76,18 +76,18 @@ def test_the_class_is_filtered_by_milvus_whatever_its_name(model, embedded, tmp_
     assert all("class_key ==" in condition for condition in conditions)
 
 
-def test_which_class_or_none_works_over_milvus_as_over_the_file(model, embedded):
+def test_classification_is_the_same_in_milvus_and_in_a_file(model, embedded):
     there, here = iaa.Gallery.open(model, store=embedded), iaa.Gallery.open(model)
     assert there.ids == sorted(here.ids)
     ours, theirs = (open_classifier(gallery, how="mean") for gallery in (there, here))
     assert ours.learned_from == theirs.learned_from
     query = here.vectors(torch.arange(6))
-    for one, other in zip(ours.classify(query), theirs.classify(query), strict=True):
-        assert [c.label for c in one.candidates] == [c.label for c in other.candidates]
-        assert one.known == other.known
+    for mine, other in zip(ours.classify(query), theirs.classify(query), strict=True):
+        assert [c.label for c in mine.candidates] == [c.label for c in other.candidates]
+        assert mine.known == other.known
 
 
-def test_index_and_measured_recall_are_kept_and_shown(model, tmp_path, monkeypatch):
+def test_the_measured_recall_of_an_index_is_stored(model, tmp_path, monkeypatch):
     for kind, name in ((None, "HNSW"), ("ivf", "IVF_FLAT")):
         store = f"milvus:{tmp_path / f'{name}.db'}"
         gallery = iaa.Gallery.open(model, store=store, index=kind)
@@ -108,7 +108,7 @@ def test_index_and_measured_recall_are_kept_and_shown(model, tmp_path, monkeypat
     assert gallery.snapshot.measure_recall() == pytest.approx(0.5, abs=0.06)
 
 
-def test_a_header_of_any_size_is_kept_in_several_rows(model, embedded, tmp_path, monkeypatch):
+def test_a_large_header_is_stored_in_several_rows(model, embedded, tmp_path, monkeypatch):
     monkeypatch.setattr(milvus_store, "TEXT_BYTES", 200)
     root = more(tmp_path / "own", "ant", "bee", "cat", each=3)
     gallery = iaa.Gallery.open(model, f"folder:{root}", store=embedded)
@@ -122,7 +122,7 @@ def test_a_header_of_any_size_is_kept_in_several_rows(model, embedded, tmp_path,
     assert max(len(row["name"]) for row in texts if row["key"] != "header") == 200
 
 
-def test_other_networks_and_dimensions_are_refused_where_a_collection_is_named(run, model, embedded, home):
+def test_a_named_collection_of_another_network_or_dimension_is_refused(run, model, embedded, home):
     named = f"{embedded}#mine"
     before = iaa.Gallery.open(model, store=named)
     z = before.data.z.clone()
@@ -136,9 +136,7 @@ def test_other_networks_and_dimensions_are_refused_where_a_collection_is_named(r
     assert torch.equal(iaa.Gallery.open(model, store=named).data.z, z)
 
 
-def test_a_change_of_the_model_keeps_the_old_rows_until_the_new_ones_are_there(
-    run, model, embedded, monkeypatch
-):
+def test_old_rows_stay_until_those_of_a_new_model_are_written(run, model, embedded, monkeypatch):
     before = iaa.Gallery.open(model, store=embedded)
     z = before.data.z.clone()
     state = load_file(run / "model.safetensors")
@@ -174,7 +172,7 @@ iaa.Gallery.open(iaa.load(sys.argv[1]), "folder:" + sys.argv[2], store=sys.argv[
 """
 
 
-def test_killed_while_writing_nothing_is_lost_twice_or_embedded_again(run, model, tmp_path, embedded, seen):
+def test_a_write_that_is_killed_loses_and_repeats_nothing(run, model, tmp_path, embedded, seen):
     root = more(tmp_path / "own", "ant", "bee", each=8)
     killed = subprocess.run([sys.executable, "-c", KILLED, str(run), str(root), embedded], timeout=120)
     assert killed.returncode == -signal.SIGKILL
@@ -187,7 +185,7 @@ def test_killed_while_writing_nothing_is_lost_twice_or_embedded_again(run, model
     assert not list((run / "galleries").glob("*.parts"))
 
 
-def test_rows_follow_a_class_that_is_renamed(model, embedded, tmp_path, seen):
+def test_renaming_a_class_updates_its_rows(model, embedded, tmp_path, seen):
     root, table = more(tmp_path / "own", "ant"), tmp_path / "table.csv"
     table.write_text("path,label,split\nown/ant/0.png,a,test\nown/ant/1.png,a,test\n")
     iaa.Gallery.open(model, f"table:{table}", store=embedded)
@@ -235,7 +233,7 @@ def test_the_lock_of_a_killed_process_is_taken_over(server, monkeypatch):
 SECOND = "import sys; from iaa.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
-def test_errors_are_one_line_and_lose_nothing(run, model, embedded, tmp_path, capsys, monkeypatch):
+def test_errors_of_milvus_are_one_line_and_lose_nothing(run, model, embedded, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("MILVUS_TOKEN", "root:secret")
     query = str(iaa.Gallery.open(model, store=embedded).ids[0])
     client = MilvusCollection(embedded.removeprefix("milvus:"), "mine").client
@@ -258,15 +256,15 @@ def test_errors_are_one_line_and_lose_nothing(run, model, embedded, tmp_path, ca
         assert text in err
         assert "secret" not in err
         assert "word@" not in err
-    words = [sys.executable, "-c", SECOND, "search", str(run), query, "--store", embedded]
-    second = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    arguments = [sys.executable, "-c", SECOND, "search", str(run), query, "--store", embedded]
+    second = subprocess.run(arguments, capture_output=True, text=True, timeout=120)
     assert second.returncode == 2
     assert "another process has it open" in second.stderr
     assert len(second.stderr.splitlines()) == 1
     assert len(iaa.Gallery.open(model, store=embedded)) == 30
 
 
-def test_no_permission_is_said_in_one_line(monkeypatch):
+def test_a_missing_permission_is_reported_in_one_line(monkeypatch):
     from pymilvus import MilvusException
 
     collection = MilvusCollection("http://host:19530", "mine")
@@ -280,7 +278,7 @@ def test_no_permission_is_said_in_one_line(monkeypatch):
 
 def test_search_prints_the_index_and_its_recall(run, capsys, tmp_path):
     tiny_datasets.image(tmp_path / "x.png", seed=3, size=(20, 20))
-    words = [
+    arguments = [
         "search",
         str(run),
         str(tmp_path / "x.png"),
@@ -289,11 +287,11 @@ def test_search_prints_the_index_and_its_recall(run, capsys, tmp_path):
         "--top",
         "3",
     ]
-    assert main(words) == 0
+    assert main(arguments) == 0
     out, err = capsys.readouterr()
     assert err == ""
     assert "HNSW finds 100.0 % of the true ten nearest" in out
     shutil.rmtree(run / "galleries", ignore_errors=True)
-    assert main([*words, "--classes", "--json"]) == 0
+    assert main([*arguments, "--classes", "--json"]) == 0
     assert f'"name": "milvus:{tmp_path / "g.db"}#iaa_run_own_' in capsys.readouterr().out
     assert not Path(run / "galleries").exists()

@@ -28,14 +28,14 @@ def open_gallery(request, tmp_path):
     return functools.partial(iaa.Gallery.open, store=f"milvus:{tmp_path / 'store' / 'gallery.db'}")
 
 
-def test_the_own_gallery_holds_every_image_and_is_embedded_once(run, seen, open_gallery):
+def test_the_gallery_of_a_run_holds_every_image_and_is_embedded_once(run, seen, open_gallery):
     model = iaa.load(run)
-    told = []
-    gallery = open_gallery(model, on_progress=lambda done, total: told.append((done, total)))
+    captured = []
+    gallery = open_gallery(model, on_progress=lambda done, total: captured.append((done, total)))
     assert len(gallery) == 30
     assert set(gallery.data.split) == {"train", "test"}
     assert sorted(gallery.classes) == [f"c{number}" for number in range(6)]
-    assert told == [(0, 30), (30, 30)]
+    assert captured == [(0, 30), (30, 30)]
     torch.testing.assert_close(model.embed(gallery.data.ids), gallery.data.z)
     seen.clear()
     again = open_gallery(iaa.load(run))
@@ -45,7 +45,7 @@ def test_the_own_gallery_holds_every_image_and_is_embedded_once(run, seen, open_
     assert left == (["own.safetensors"] if gallery.store is None else [])
 
 
-def test_searching_is_a_full_sort_by_cosine(run, open_gallery):
+def test_search_equals_a_full_sort_by_cosine(run, open_gallery):
     model = iaa.load(run)
     gallery = open_gallery(model)
     query = model.embed(gallery.data.ids[:5])
@@ -53,19 +53,21 @@ def test_searching_is_a_full_sort_by_cosine(run, open_gallery):
     cosine = unit(query.double(), dim=1) @ unit(gallery.data.z.double(), dim=1).T
     order = cosine.argsort(dim=1, descending=True)
     hits = gallery.search(query, top=7)
-    assert [[hit.row for hit in one] for one in hits] == order[:, :7].tolist()
+    assert [[hit.row for hit in entry] for entry in hits] == order[:, :7].tolist()
     assert hits[2][0].similarity == pytest.approx(float(cosine[2].max()), abs=1e-6)
     assert [hit.label for hit in hits[1]] == [gallery.label(row) for row in order[1, :7].tolist()]
     others = gallery.search(query, top=7, exclude=range(5))
-    for row, one in enumerate(others):
-        assert [hit.row for hit in one] == [other for other in order[row].tolist() if other != row][:7]
+    for row, hits_of_row in enumerate(others):
+        assert [hit.row for hit in hits_of_row] == [other for other in order[row].tolist() if other != row][
+            :7
+        ]
     some = gallery.search(query, top=3, within=gallery.classes["c3"], exclude=range(5))
-    assert {hit.label for one in some for hit in one} == {"c3"}
+    assert {hit.label for entry in some for hit in entry} == {"c3"}
     assert len(gallery.search(query, top=99)[0]) == 30
     assert len(gallery.search(query, top=99, exclude=range(5))[0]) == 29
     fewer = gallery.search(query[:3], top=4, exclude=[order[0, :3].tolist(), [], -1])
     wanted = [order[0, 3:7].tolist(), order[1, :4].tolist(), order[2, :4].tolist()]
-    assert [[hit.row for hit in one] for one in fewer] == wanted
+    assert [[hit.row for hit in entry] for entry in fewer] == wanted
     few = gallery.search(query[:1], top=9, within=torch.tensor([1, 4, 8]), exclude=[[0, 4]])
     assert sorted(hit.row for hit in few[0]) == [1, 8]
     for wrong, message in (
@@ -79,7 +81,7 @@ def test_searching_is_a_full_sort_by_cosine(run, open_gallery):
             gallery.search(query, **wrong)
 
 
-def test_what_is_added_and_removed_leaves_the_rest_as_it_is(run, tmp_path, seen, open_gallery):
+def test_add_and_remove_leave_the_other_rows_unchanged(run, tmp_path, seen, open_gallery):
     model = iaa.load(run)
     first = open_gallery(model)
     seen.clear()
@@ -112,7 +114,7 @@ def test_what_is_added_and_removed_leaves_the_rest_as_it_is(run, tmp_path, seen,
         fifth.add("")
 
 
-def test_a_folder_is_followed_new_changed_and_vanished_images(run, tmp_path, seen, open_gallery):
+def test_new_changed_and_missing_images_of_a_folder_are_noticed(run, tmp_path, seen, open_gallery):
     model, spec = iaa.load(run), f"folder:{more(tmp_path / 'own', 'ant', 'bee', each=3)}"
     gallery = open_gallery(model, spec)
     assert [len(rows) for rows in gallery.classes.values()] == [3, 3]
@@ -128,7 +130,7 @@ def test_a_folder_is_followed_new_changed_and_vanished_images(run, tmp_path, see
     torch.testing.assert_close(gallery.data.z, model.embed(gallery.data.ids))
 
 
-def test_flat_folders_divided_folders_and_tables(run, tmp_path, open_gallery):
+def test_flat_folders_split_folders_and_tables(run, tmp_path, open_gallery):
     model = iaa.load(run)
     flat = open_gallery(model, f"folder:{more(tmp_path / 'flat', 'cats') / 'cats'}")
     assert list(flat.classes) == ["cats"]
@@ -143,9 +145,9 @@ def test_flat_folders_divided_folders_and_tables(run, tmp_path, open_gallery):
     assert boxes.data.ids[0].endswith("0.png#xywh=0,0,10,20")
     assert boxes.image(1).box == (10, 0, 20, 20)
     assert not torch.allclose(boxes.data.z[0], boxes.data.z[1])
-    (found,) = answer(boxes.add(flat.data.ids[1]), read_queries(model, [Path(flat.data.ids[0])]))
-    assert found["in_gallery"]
-    assert [hit["id"] for hit in found["hits"]] == [flat.data.ids[1]]  # none of its own boxes
+    (result,) = answer(boxes.add(flat.data.ids[1]), read_queries(model, [Path(flat.data.ids[0])]))
+    assert result["in_gallery"]
+    assert [hit["id"] for hit in result["hits"]] == [flat.data.ids[1]]  # none of its own boxes
     (tmp_path / "alone.csv").write_text("path,label\nflat/cats/0.png,a\nflat/cats/1.png,a\n")
     alone = open_gallery(model, f"table:{tmp_path / 'alone.csv'}")  # a gallery needs no training part
     assert alone.data.split == ["test", "test"]
@@ -153,7 +155,7 @@ def test_flat_folders_divided_folders_and_tables(run, tmp_path, open_gallery):
         open_gallery(model, "somewhere")
 
 
-def test_unreadable_images_are_left_out_named_and_not_tried_again(run, tmp_path, seen, open_gallery):
+def test_unreadable_images_are_listed_and_not_read_again(run, tmp_path, seen, open_gallery):
     model, root = iaa.load(run), more(tmp_path / "own", "ant", "bee")
     (root / "ant" / "bad.png").write_bytes(b"nothing")
     gallery = open_gallery(model, f"folder:{root}")
@@ -171,7 +173,7 @@ def test_unreadable_images_are_left_out_named_and_not_tried_again(run, tmp_path,
         open_gallery(model, f"folder:{tmp_path / 'worse'}")
 
 
-def test_without_its_images_a_kept_gallery_still_answers(run, tmp_path, open_gallery):
+def test_a_stored_gallery_is_searched_without_its_images(run, tmp_path, open_gallery):
     model, root = iaa.load(run), more(tmp_path / "own", "ant", "bee")
     before = open_gallery(model, f"folder:{root}")
     root.rename(tmp_path / "elsewhere")
@@ -181,7 +183,7 @@ def test_without_its_images_a_kept_gallery_still_answers(run, tmp_path, open_gal
     assert after.image(0) is None
 
 
-def test_another_network_embeds_everything_anew(run, seen, open_gallery):
+def test_another_network_embeds_everything_again(run, seen, open_gallery):
     from safetensors.torch import load_file, save_file
 
     open_gallery(iaa.load(run))
@@ -194,7 +196,7 @@ def test_another_network_embeds_everything_anew(run, seen, open_gallery):
     torch.testing.assert_close(gallery.data.z, model.embed(gallery.data.ids))
 
 
-def test_one_bad_box_leaves_the_others_of_its_image(run, tmp_path, monkeypatch, open_gallery):
+def test_a_bad_box_does_not_affect_other_boxes_of_its_image(run, tmp_path, monkeypatch, open_gallery):
     tiny_datasets.image(tmp_path / "a.png", seed=1, size=(100, 100))
     rows = ["path,label,split,x_1,y_1,x_2,y_2", "a.png,x,test,0,0,50,50", "a.png,y,test,200,200,300,300"]
     (tmp_path / "t.csv").write_text("\n".join(rows))
@@ -206,7 +208,7 @@ def test_one_bad_box_leaves_the_others_of_its_image(run, tmp_path, monkeypatch, 
         open_gallery(iaa.load(run), f"table:{tmp_path / 't.csv'}")
 
 
-def test_what_was_added_and_is_gone_counts_as_nothing_and_can_be_taken_out(model, tmp_path, open_gallery):
+def test_an_added_folder_that_is_gone_is_left_out_and_can_be_removed(model, tmp_path, open_gallery):
     root, extra = more(tmp_path / "own", "ant", "bee"), more(tmp_path / "extra", "cat")
     single, spec = tiny_datasets.image(tmp_path / "one" / "single.png", size=(20, 20)), f"folder:{root}"
     table = tmp_path / "one" / "table.csv"
@@ -250,9 +252,7 @@ def test_an_image_replaced_by_an_older_one_is_embedded_again(model, tmp_path, se
     assert seen == []
 
 
-def test_an_image_left_out_is_listed_every_time_and_tried_again_whatever_its_date(
-    model, tmp_path, open_gallery
-):
+def test_an_unreadable_image_is_read_again_once_its_file_changes(model, tmp_path, open_gallery):
     root, table = more(tmp_path / "own", "ant"), tmp_path / "own" / "table.csv"
     (root / "bad.png").write_bytes(b"nothing")
     table.write_text("path,label,split\nant/0.png,a,test\nbad.png,a,test\nnone.png,b,test\n")
@@ -305,7 +305,7 @@ def test_an_image_whose_name_is_not_utf8_is_left_out_by_name(model, tmp_path, se
     assert open_gallery(model, f"folder:{root}").left_out == {}
 
 
-def test_a_table_that_is_there_but_lost_its_labels_is_an_error(model, tmp_path, open_gallery):
+def test_a_table_without_its_labels_is_an_error(model, tmp_path, open_gallery):
     root, table = more(tmp_path / "own", "ant"), tmp_path / "table.csv"
     table.write_text("path,label,split\nown/ant/0.png,a,test\n")
     open_gallery(model, f"table:{table}")

@@ -30,7 +30,7 @@ def small_chunks(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".parquet"])
-def test_what_is_exported_is_imported_into_any_store(model, store, tmp_path, suffix, seen):
+def test_an_exported_gallery_can_be_imported_into_any_store(model, store, tmp_path, suffix, seen):
     gallery = iaa.Gallery.open(model, f"folder:{more(tmp_path / 'own', 'ant', 'bee', each=9)}")
     file = tmp_path / f"out{suffix}"
     export_vectors(gallery, model, file)
@@ -108,6 +108,20 @@ def test_foreign_damaged_and_ambiguous_files_are_refused_and_change_nothing(mode
         export_vectors(iaa.Gallery.open(model, store=store), model, tmp_path / "out.npz")
 
 
+@pytest.mark.parametrize("suffix", [".safetensors", ".parquet"])
+def test_a_flipped_bit_in_an_exported_file_is_noticed_when_it_is_loaded_or_imported(model, tmp_path, suffix):
+    gallery = iaa.Gallery.open(model, f"folder:{more(tmp_path / 'own', 'ant', 'bee', each=9)}")
+    file = tmp_path / f"out{suffix}"
+    export_vectors(gallery, model, file)
+    content = file.read_bytes()
+    at = content.index(gallery.data.z[9].numpy().tobytes())
+    file.write_bytes(content[:at] + bytes([content[at] ^ 64]) + content[at + 1 :])
+    with pytest.raises((ValueError, OSError), match=r"out\."):
+        iaa.Embeddings.load(file)
+    with pytest.raises((ValueError, OSError), match=r"out\."):
+        import_vectors(model, file)
+
+
 BOUNDED = """
 import resource, sys, torch
 from pathlib import Path
@@ -125,7 +139,9 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 
 
 @pytest.mark.parametrize("suffix", ["safetensors", "parquet"])
-def test_memory_does_not_hold_all_vectors(tmp_path, suffix):
-    words = [sys.executable, "-c", BOUNDED, str(tmp_path / f"x.{suffix}")]
-    megabytes = float(subprocess.run(words, capture_output=True, text=True, check=True, timeout=300).stdout)
+def test_memory_does_not_grow_with_the_number_of_vectors(tmp_path, suffix):
+    arguments = [sys.executable, "-c", BOUNDED, str(tmp_path / f"x.{suffix}")]
+    megabytes = float(
+        subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=300).stdout
+    )
     assert megabytes < 80  # the vectors alone are 98

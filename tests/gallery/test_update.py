@@ -45,7 +45,7 @@ def test_a_gallery_with_a_damaged_header_is_refused_in_one_line(model, tmp_path)
             assert str(Path(gallery.name)) in str(raised.value)
 
 
-def test_one_name_is_one_thing_and_paths_are_names(model, run, tmp_path):
+def test_add_and_remove_take_single_strings_and_paths(model, run, tmp_path):
     root, extra = more(tmp_path / "own", "ant", "bee"), more(tmp_path / "extra", "cat")
     spec = f"folder:{root}"
     assert sorted(iaa.Gallery.open(model, spec, add=str(extra)).classes) == ["ant", "bee", "cat"]

@@ -63,7 +63,7 @@ def test_a_wrong_token_is_refused(protected, header):
     assert answer.status_code == 401
 
 
-def test_health_tells_unauthenticated_clients_only_that_the_server_is_alive(protected):
+def test_without_a_token_health_says_only_that_the_server_is_alive(protected):
     assert httpx.get(f"{protected}/api/health", timeout=30).json() == {"status": "ok"}
     headers = {"authorization": f"Bearer {TOKEN}"}
     answer = httpx.get(f"{protected}/api/health", headers=headers, timeout=30).json()
@@ -112,7 +112,7 @@ def test_a_token_that_is_weak_or_cannot_be_sent_is_refused(token):
         (["--token-file", "missing.txt"], "missing.txt"),
     ],
 )
-def test_an_open_address_needs_a_token_or_a_clear_word(tmp_path, arguments, message, capsys, monkeypatch):
+def test_other_addresses_than_loopback_need_a_token(tmp_path, arguments, message, capsys, monkeypatch):
     monkeypatch.delenv("IAA_TOKEN", raising=False)
     assert main(["serve", str(tmp_path / "nowhere"), "--port", "0", "--no-open", *arguments]) == 2
     error = capsys.readouterr().err
@@ -131,12 +131,12 @@ def test_with_a_token_any_address_is_allowed(tmp_path, way, capsys, monkeypatch)
         arguments = ["--token-file", str(tmp_path / "token.txt")]
     else:
         monkeypatch.setenv("IAA_TOKEN", TOKEN)
-    words = ["serve", str(tmp_path / "nowhere"), "--port", "0", "--no-open", "--host", "0.0.0.0"]
-    assert main([*words, *arguments]) == 2
+    command = ["serve", str(tmp_path / "nowhere"), "--port", "0", "--no-open", "--host", "0.0.0.0"]
+    assert main([*command, *arguments]) == 2
     assert "there is no run" in capsys.readouterr().err  # the address was accepted
 
 
-def test_allowed_host_names():
+def test_only_allowed_host_names_are_answered():
     access = Access(hosts=("localhost", "photos.example"))
     access.check("GET", "/", {b"host": "PHOTOS.example:8000"})
     with pytest.raises(Exception, match="does not answer to the name"):

@@ -25,7 +25,7 @@ class Doubler:
         return [2 * item for item in items]
 
 
-def test_what_waits_together_runs_together_and_everyone_gets_their_own():
+def test_waiting_items_share_a_batch_and_each_gets_its_own_result():
     work = Doubler()
     work.gate.clear()
     batcher = Batcher(work, max_items=4, gather_seconds=0, max_waiting=32)
@@ -52,7 +52,7 @@ def test_a_single_request_waits_briefly_for_others():
     batcher.close()
 
 
-def test_a_full_queue_refuses_at_once_and_loses_nothing():
+def test_a_full_queue_raises_at_once_and_loses_nothing():
     work = Doubler()
     work.gate.clear()
     batcher = Batcher(work, max_items=1, gather_seconds=0, max_waiting=3)
@@ -84,7 +84,7 @@ def test_an_item_that_fails_does_not_spoil_the_others():
     batcher.close()
 
 
-def test_who_gave_up_waiting_costs_nothing():
+def test_cancelled_items_are_not_run():
     work = Doubler()
     work.gate.clear()
     batcher = Batcher(work, max_items=8, gather_seconds=0, max_waiting=8)
@@ -100,7 +100,7 @@ def test_who_gave_up_waiting_costs_nothing():
     batcher.close()
 
 
-def test_closing_answers_what_waits_and_then_refuses():
+def test_close_finishes_what_waits_and_refuses_more():
     work = Doubler()
     work.gate.clear()
     batcher = Batcher(work, max_items=2, gather_seconds=0, max_waiting=8)

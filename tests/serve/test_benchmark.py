@@ -21,8 +21,13 @@ def test_the_benchmark_runs_and_loses_nothing(run, tmp_path, monkeypatch, capsys
     )
     script["main"](settings)
     report = json.loads((tmp_path / "out.json").read_text())
-    for one in (*report["clients"].values(), report["crowd"], report["one_by_one"]):
-        assert (one["lost"], one["other"], one["wrong"], one["refused_without_retry_after"]) == (0, 0, 0, 0)
+    for entry in (*report["clients"].values(), report["crowd"], report["one_by_one"]):
+        assert (entry["lost"], entry["other"], entry["wrong"], entry["refused_without_retry_after"]) == (
+            0,
+            0,
+            0,
+            0,
+        )
     assert report["clients"]["3"]["answered"] == 24
     assert report["crowd"]["refused_503"] > 0
     assert report["one_by_one"]["images_per_batch"] == 1
@@ -34,9 +39,7 @@ def test_torture_writes_its_figures_and_keeps_those_of_other_sections(run, tmp_p
     monkeypatch.syspath_prepend(str(HERE))
     script = runpy.run_path(str(HERE / "torture.py"))
     out = tmp_path / "torture.json"
-    out.write_text(
-        json.dumps({"kills": {"about": "Kills.", "load_average": 0, "figures": {"x": {"lost": 0}}}})
-    )
+    out.write_text(json.dumps({"idle": {"about": "Idle.", "load_average": 0, "figures": {"x": {"lost": 0}}}}))
     settings = script["Settings"](
         sections=("load", "half_open"),
         run=run,
@@ -49,22 +52,38 @@ def test_torture_writes_its_figures_and_keeps_those_of_other_sections(run, tmp_p
     )
     script["main"](settings)
     results = json.loads(out.read_text())
-    assert set(results) == {"kills", "load", "half_open", "surroundings"}
+    assert set(results) == {"idle", "load", "half_open", "surroundings"}
     assert results["load"]["figures"]["2 clients"]["lost"] == 0
     figures = results["half_open"]["figures"]["unfinished uploads"]
     assert figures["images_answered"] == figures["images_sent"] > 0
     assert figures["health_answered"] == figures["health_sent"] > 0
     text = out.with_suffix(".md").read_text()
     assert "## Half open" in text
-    assert "## Kills" in text
-    sys.modules.pop("measurement", None)
-    sys.modules.pop("serve", None)
+    assert "## Idle" in text
+    for name in ("measurement", "serve", "kills"):
+        sys.modules.pop(name, None)
+
+
+def test_torture_kills_training_and_embedding(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(HERE))
+    script = runpy.run_path(str(HERE / "torture.py"))
+    script["main"](script["Settings"](sections=("kills",), out=tmp_path / "torture.json", kills=1))
+    figures = json.loads((tmp_path / "torture.json").read_text())["kills"]["figures"]
+    assert figures["training"] == {"kills": 1, "files compared": 4, "files identical": 4}
+    assert figures["embedding"] == {"kills": 1, "files compared": 1, "files identical": 1}
+    for name in ("measurement", "serve", "kills"):
+        sys.modules.pop(name, None)
 
 
 def test_in_the_committed_result_nothing_was_lost():
     report = json.loads((HERE / "serve.json").read_text())
-    for one in (*report["clients"].values(), report["crowd"], report["one_by_one"]):
-        assert (one["lost"], one["other"], one["wrong"], one["refused_without_retry_after"]) == (0, 0, 0, 0)
+    for entry in (*report["clients"].values(), report["crowd"], report["one_by_one"]):
+        assert (entry["lost"], entry["other"], entry["wrong"], entry["refused_without_retry_after"]) == (
+            0,
+            0,
+            0,
+            0,
+        )
     assert report["clients"]["64"]["images_per_batch"] > 2
     assert report["crowd"]["refused_503"] > 0
     assert not report["commit"].endswith("dirty")

@@ -5,7 +5,6 @@ import io
 import os
 import signal
 import struct
-import threading
 import time
 from collections.abc import Iterator
 
@@ -17,7 +16,7 @@ import tiny_server
 from iaa.data.image_dataset import transform
 from iaa.serve import decode_pool
 from iaa.serve.api_errors import ApiError
-from iaa.serve.decode_pool import DecodePool, FairQueue
+from iaa.serve.decode_pool import DecodePool
 from iaa.serve.decoding import SMALL_PIXELS, LargeImage, decoding_cost, prepare_upload
 
 STEP = {"size": 16, "resize": 18}
@@ -51,7 +50,7 @@ def test_errors_come_back_as_they_are(pool):
         assert refused.value.status_code == status
 
 
-def test_a_decoder_that_dies_costs_one_request(pool):
+def test_a_crashed_decoder_costs_one_request(pool):
     content = encoded(40, 30)
     asyncio.run(pool.prepare(content, "a"))
     for pid in pool.processes():
@@ -93,7 +92,7 @@ def test_an_image_that_takes_too_long_is_abandoned_with_its_process(pool):
     tiny_server.eventually(lambda: not os.path.exists(f"/proc/{pid}"))
 
 
-def test_who_leaves_takes_the_decoding_along(pool):
+def test_a_cancelled_request_stops_its_decoding(pool):
     large = encoded(2500, 2000)
     asyncio.run(pool.prepare(large, "a"))
     (pid,) = [worker.pid for worker in pool._large.workers]
@@ -108,7 +107,7 @@ def test_who_leaves_takes_the_decoding_along(pool):
     assert asyncio.run(pool.prepare(large, "a")).shape == (3, 16, 16)
 
 
-def test_a_client_gets_half_of_the_waiting_room_and_another_always_gets_in(pool, monkeypatch):
+def test_a_client_may_queue_half_of_the_pixels_and_a_new_client_always_one_image(pool, monkeypatch):
     monkeypatch.setattr(pool, "_budget", 4 * 5_000_000)
     large = encoded(2500, 2000)
     asyncio.run(pool.prepare(large, "a"))
@@ -136,20 +135,6 @@ def test_an_image_that_is_small_but_slow_moves_to_the_other_lane(pool, monkeypat
     pool._small.workers[0]._seconds = 0.3
     os.kill(pool._small.workers[0].pid, signal.SIGSTOP)
     assert asyncio.run(pool.prepare(content, "a")).shape == (3, 16, 16)
-
-
-def test_clients_take_turns():
-    queue = FairQueue()
-    for number in range(3):
-        queue.put("a", f"a{number}")
-    queue.put("b", "b0")
-    queue.put("c", "c0")
-    assert [queue.take() for _ in range(5)] == ["a0", "b0", "c0", "a1", "a2"]
-    waiting = threading.Thread(target=queue.take)
-    waiting.start()
-    queue.close()
-    waiting.join(5)
-    assert not waiting.is_alive()
 
 
 def test_closing_ends_the_processes_and_fails_what_waits():
@@ -184,7 +169,7 @@ def test_the_cost_is_read_from_the_header_alone():
     assert large.value.cost == side * side
 
 
-def test_without_a_fork_server_processes_start_afresh(monkeypatch):
+def test_without_a_fork_server_processes_are_spawned(monkeypatch):
     monkeypatch.setattr(decode_pool.multiprocessing, "get_all_start_methods", lambda: ["spawn"])
     assert decode_pool._context().get_start_method() == "spawn"
 
@@ -221,12 +206,3 @@ def test_one_worker_is_always_left_to_other_clients():
         asyncio.run(flood())
     finally:
         pool.close()
-
-
-def test_a_client_takes_no_more_than_its_share():
-    queue = FairQueue(share=1)
-    for job in ("a1", "a2", "b1"):
-        queue.put(job[0], job)
-    assert [queue.take(), queue.take()] == ["a1", "b1"]
-    threading.Timer(0.2, queue.done, ["a"]).start()
-    assert queue.take() == "a2"

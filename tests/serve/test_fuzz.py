@@ -21,13 +21,13 @@ positive_data_acceptance.enabled = false  # most bytes are no image, which a sch
 """
 
 
-def test_made_up_requests_get_what_the_document_promises(base, tmp_path):
+def test_generated_requests_get_documented_responses(base, tmp_path):
     (tmp_path / "schemathesis.toml").write_text(CONFIG)
     script = "import sys; from schemathesis.cli import schemathesis; sys.exit(schemathesis())"
-    words = ["--max-examples", "8", "--seed", "0", "--phases", "coverage,fuzzing", "--no-color"]
-    words += ["--request-timeout", "20", "--max-failures", "3"]
+    arguments = ["--max-examples", "8", "--seed", "0", "--phases", "coverage,fuzzing", "--no-color"]
+    arguments += ["--request-timeout", "20", "--max-failures", "3"]
     done = subprocess.run(
-        [sys.executable, "-c", script, "run", f"{base}/openapi.json", *words],
+        [sys.executable, "-c", script, "run", f"{base}/openapi.json", *arguments],
         capture_output=True,
         text=True,
         cwd=tmp_path,

@@ -18,8 +18,8 @@ def test_a_gallery_in_milvus_is_served_as_one_in_a_file(run, tmp_path):
             return tiny_server.httpx.get(f"{base}{path}", params=params, timeout=30).json()
 
         assert get("/api/health")["gallery"]["images"] == len(gallery)
-        found = get("/api/search", id=3, top=4)["results"]
-        assert [hit["id"] for hit in found] == [
+        result = get("/api/search", id=3, top=4)["results"]
+        assert [hit["id"] for hit in result] == [
             hit.row for hit in gallery.search(gallery.ids[3], top=4, exclude=[3])[0]
         ]
         inside = get("/api/search", id=3, top=9, label="dark red")["results"]

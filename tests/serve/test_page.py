@@ -13,14 +13,15 @@ import tiny_server
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 playwright = pytest.importorskip("playwright.sync_api")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
+ABORTED = "net::ERR_ABORTED"
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[object]:
     with playwright.sync_playwright() as tools:
-        found = tools.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield found
-        found.close()
+        chromium = tools.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture
@@ -33,8 +34,8 @@ def page(browser, base, request) -> Iterator[object]:
     wrong: list[str] = []
     page.on("console", lambda message: wrong.append(message.text))
     page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("requestfailed", lambda one: wrong.append(one.url) if one.failure != "net::ERR_ABORTED" else None)
-    page.on("request", lambda one: None if one.url.startswith((base, "blob:")) else wrong.append(one.url))
+    page.on("requestfailed", lambda sent: wrong.append(sent.url) if sent.failure != ABORTED else None)
+    page.on("request", lambda sent: None if sent.url.startswith((base, "blob:")) else wrong.append(sent.url))
     page.goto("/")
     page.wait_for_selector("#grid .tile")
     page.expected = wrong.clear  # for tests that provoke a refusal, which browsers log by themselves
@@ -47,28 +48,28 @@ def labels(page) -> list[str]:
     return page.locator("#grid .label").all_inner_texts()
 
 
-def found(page) -> None:
+def wait_for_results(page) -> None:
     page.wait_for_selector("#grid .similarity")
 
 
-def test_it_begins_with_an_image_of_every_class(page):
+def test_the_page_starts_with_an_image_of_each_class(page):
     assert sorted(labels(page)) == sorted(set(labels(page)))
     assert len(labels(page)) == 8
     assert page.locator("#facts").inner_text() == "40 images · 8 classes · convnet, 8 dimensions"
     assert page.title() == "tiny · search"
     sizes = page.locator("#grid img").evaluate_all(
-        "all => Promise.all(all.map(one => one.decode().then(() => one.naturalWidth)))"
+        "all => Promise.all(all.map(entry => entry.decode().then(() => entry.naturalWidth)))"
     )
     assert sizes == [24] * 8
 
 
 def test_upload_then_click_through_then_back(page, photo, run):
     page.set_input_files("#file", run.parents[1] / "images" / "light red" / "0.png")
-    found(page)
+    wait_for_results(page)
     assert labels(page)[0] == "light red"
     assert page.locator(".similarity").first.inner_text() == "1.00"
     assert page.locator("#caption").inner_text().startswith("0.png")
-    assert page.locator("#preview").evaluate("one => one.decode().then(() => one.naturalWidth)") == 24
+    assert page.locator("#preview").evaluate("entry => entry.decode().then(() => entry.naturalWidth)") == 24
     assert "light red" in page.locator("#classification").inner_text()
     chosen = page.locator("#grid .tile").nth(3)
     label = chosen.locator(".label").inner_text()
@@ -97,13 +98,13 @@ def test_a_dropped_and_a_pasted_image_are_searched_for(page, photo):
             }""",
             [list(photo), kind, event],
         )
-        found(page)
+        wait_for_results(page)
         assert labels(page)[0] == "light red"
 
 
-def test_a_class_filters_and_shows_how_it_varies(page):
+def test_a_class_can_be_chosen_and_shows_how_it_varies(page):
     page.locator("#grid .image").first.click()
-    found(page)
+    wait_for_results(page)
     page.fill("#only", "dark gr")
     page.wait_for_selector("#names option[value='dark green']", state="attached")
     page.fill("#only", "dark green")
@@ -111,9 +112,9 @@ def test_a_class_filters_and_shows_how_it_varies(page):
     page.wait_for_selector("#heading:text-is('Most similar in dark green')")
     assert set(labels(page)) == {"dark green"}
     assert page.locator("#class-name").inner_text() == "dark green"
-    told = page.locator(".numbers").inner_text()
-    assert "variation" in told
-    assert "× the average" in told
+    captured = page.locator(".numbers").inner_text()
+    assert "variation" in captured
+    assert "× the average" in captured
     assert page.locator("#class-panel .strip li").count() == 5
     page.locator("#class-panel .chips button").first.click()
     page.wait_for_selector("#class-name:not(:text-is('dark green'))")
@@ -127,7 +128,7 @@ def test_a_class_filters_and_shows_how_it_varies(page):
 
 def test_everything_works_from_the_keyboard(page):
     choosers: list[object] = []
-    page.on("filechooser", lambda one: choosers.append(one))
+    page.on("filechooser", lambda entry: choosers.append(entry))
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
@@ -140,7 +141,7 @@ def test_everything_works_from_the_keyboard(page):
     page.wait_for_selector("#class-panel", state="hidden")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
-    found(page)
+    wait_for_results(page)
     page.keyboard.press("/")
     assert page.evaluate("document.activeElement.id") == "only"
     page.keyboard.type("light grey")
@@ -152,7 +153,7 @@ def test_everything_works_from_the_keyboard(page):
     page.wait_for_selector("#heading:text-is('Start from any image')")
     page.keyboard.press("o")
     tiny_server.eventually(lambda: page.wait_for_timeout(20) or choosers)
-    assert page.locator(".keys").evaluate("one => getComputedStyle(one).opacity") != "0"
+    assert page.locator(".keys").evaluate("entry => getComputedStyle(entry).opacity") != "0"
 
 
 def test_tab_reaches_everything_and_every_control_has_a_name(page):
@@ -173,7 +174,7 @@ def test_tab_reaches_everything_and_every_control_has_a_name(page):
     assert unnamed == []
 
 
-def test_what_is_no_image_is_refused_in_words(page, tmp_path):
+def test_a_file_that_is_not_an_image_is_refused_with_a_message(page, tmp_path):
     text = tmp_path / "notes.txt"
     text.write_text("no image")
     page.set_input_files("#file", text)
@@ -192,7 +193,7 @@ def test_what_is_no_image_is_refused_in_words(page, tmp_path):
     page.expected()
 
 
-def test_words_of_the_gallery_are_shown_as_words(page, base):
+def test_class_names_are_shown_as_text_and_not_as_html(page, base):
     """A class or a file may be called anything."""
     page.route(
         "**/api/gallery?*",
@@ -222,13 +223,13 @@ PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobil
 @pytest.mark.parametrize("page", [PHONE, {**PHONE, "viewport": {"width": 320, "height": 568}}], indirect=True)
 def test_on_a_phone_nothing_is_cut_off(page):
     page.locator("#grid .image").first.tap()
-    found(page)
+    wait_for_results(page)
     page.locator("#grid .label").first.tap()
     page.wait_for_selector("#class-name")
     wide, room = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
     assert wide <= room
     heights = page.locator("#clear, #only, #top, #class-panel .plain").evaluate_all(
-        "all => all.map(one => one.getBoundingClientRect().height)"
+        "all => all.map(entry => entry.getBoundingClientRect().height)"
     )
     assert min(heights) >= 38
 

@@ -1,5 +1,6 @@
 """Killed and resumed, a run ends with the bits of one that was never interrupted."""
 
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from safetensors.torch import load_file
 
 import tiny_runs
 from iaa.config import Augment, Images, RunOptions, Split
+from iaa.files import read_tensors, write_tensors
 from iaa.train import train
 from iaa.training import checkpoint
 
@@ -109,6 +111,16 @@ def test_so_is_any_other_file(stopped):
 
     save_file({"x": torch.ones(1)}, stopped / "checkpoint.safetensors")
     with pytest.raises(ValueError, match="is not a checkpoint"):
+        train(resume=stopped, quiet=True)
+
+
+@pytest.mark.parametrize("change", [{"more": 1}, {"epoch": "1"}, {"totals": 3}])
+def test_a_position_that_makes_no_sense_is_refused_by_name(stopped, change):
+    file = stopped / "checkpoint.safetensors"
+    tensors, header = read_tensors(file)
+    header["position"] = json.dumps({**json.loads(header["position"]), **change})
+    write_tensors(file, tensors, header)
+    with pytest.raises(ValueError, match=r"run-1/checkpoint\.safetensors"):
         train(resume=stopped, quiet=True)
 
 

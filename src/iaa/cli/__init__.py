@@ -11,6 +11,7 @@ from pathlib import Path
 
 from iaa import __version__
 from iaa.errors import Stopped, one_line, unknown
+from iaa.terminal import printable
 
 VERBS: dict[str, str] = {
     "train": "train a model on images and score it on classes it has not seen",
@@ -54,7 +55,7 @@ def main(args: Sequence[str] | None = None) -> int:
             return 0
         return _run(command, rest)
     except KeyboardInterrupt as error:
-        print(one_line(error) if error.args else "stopped by Ctrl-C", file=sys.stderr)
+        print(printable(one_line(error)) if error.args else "stopped by Ctrl-C", file=sys.stderr)
         return error.exit_code if isinstance(error, Stopped) else INTERRUPTED
     except BrokenPipeError:  # the reader of our output has gone (`iaa … | head`)
         sys.stderr.close()
@@ -62,15 +63,15 @@ def main(args: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, ImportError) as error:
         if show_traceback:
             traceback.print_exc()
-        print(f"iaa {command}: {_as_options(one_line(error), command)}", file=sys.stderr)
+        print(f"iaa {command}: {_as_options(printable(one_line(error)), command)}", file=sys.stderr)
         return FAILED
     except Exception as error:  # not foreseen: one line all the same, and how to learn more
         if show_traceback:
             traceback.print_exc()
         path = _path_at_hand(error)
-        where = f" while working on {path}" if path else ""
+        where = f" while working on {printable(str(path))}" if path else ""
         hint = "" if show_traceback else "; add --traceback to see where it happened"
-        message = f"unexpected {type(error).__name__}{where}: {one_line(error)}{hint}"
+        message = f"unexpected {type(error).__name__}{where}: {printable(one_line(error))}{hint}"
         print(f"iaa {command}: {message}", file=sys.stderr)
         return UNFORESEEN
 

@@ -112,7 +112,6 @@ def command(
     from iaa.allocator import keep_freed_memory
     from iaa.data.image_io import UnreadableImage
     from iaa.embed_processes import device_list, device_threads, process_device
-    from iaa.gallery.search_results import printable
     from iaa.provenance import (
         assemble,
         base_folder,
@@ -124,6 +123,7 @@ def command(
     )
     from iaa.retrieval.shards import Shards
     from iaa.runs import Run
+    from iaa.terminal import printable
 
     known = Run(network.model).classes if (Path(network.model).expanduser() / CONFIG_FILE).is_file() else None
     if known is not None and data.test_share is not None:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from iaa.analysis.regression import regression_note
 from iaa.cli.run_paths import check_paths
 from iaa.progress import progress
+from iaa.terminal import escape
 
 if TYPE_CHECKING:
     from iaa.retrieval.evaluation import Evaluation

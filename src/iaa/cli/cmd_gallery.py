@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import tyro
 
 from iaa.progress import tracking
+from iaa.terminal import printable
 
 Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 File = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
@@ -61,7 +62,6 @@ def export(
         device: auto, cpu, cuda, cuda:1, mps.
     """
     from iaa.gallery.gallery import Gallery
-    from iaa.gallery.search_results import printable
     from iaa.gallery.transfer import export_vectors
     from iaa.inference import load
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from iaa.progress import tracking
+from iaa.terminal import escape, printable
 
 if TYPE_CHECKING:
     from iaa.gallery.classifier import GalleryClassifier
@@ -73,7 +73,7 @@ def command(
         raise ValueError(f"--top must be 1 or more, got {top}")
     if not queries and not add and not remove:
         raise ValueError("name an image to search for, or --add or --remove something")
-    from iaa.gallery.search_results import printable, read_queries
+    from iaa.gallery.search_results import read_queries
     from iaa.inference import load
 
     model = load(run, device=device, precision=precision)
@@ -132,7 +132,6 @@ def _search(
 def _open(model: "Model", spec: str | None, **options: Any) -> "Gallery":
     from iaa.allocator import keep_freed_memory
     from iaa.gallery.gallery import Gallery
-    from iaa.gallery.search_results import printable
 
     keep_freed_memory()  # the gallery may have images to embed
     with tracking("gallery") as on_progress:
@@ -146,8 +145,6 @@ def _open(model: "Model", spec: str | None, **options: Any) -> "Gallery":
 
 def _own(model: "Model") -> "Gallery | None":
     """The run's own images, whose classes lend covariance and from which the threshold is learned."""
-    from iaa.gallery.search_results import printable
-
     try:
         return _open(model, None)
     except (OSError, ValueError, ImportError) as error:
@@ -156,12 +153,10 @@ def _own(model: "Model") -> "Gallery | None":
 
 
 def _exit_code(queries: "Queries", html: Path | None) -> int:
-    from iaa.gallery.search_results import printable
-
     for name, reason in queries.unreadable.items():
         print(f"cannot read {printable(name)}: {reason}", file=sys.stderr)
     if html is not None:
-        print(f"wrote {html}", file=sys.stderr)
+        print(f"wrote {printable(str(html))}", file=sys.stderr)
     return 1 if queries.unreadable else 0
 
 
@@ -211,42 +206,35 @@ def _print(output: dict[str, Any]) -> None:
     for entry in answers:
         if "classes" in entry:
             console.print(_verdict(entry, several), highlight=False, soft_wrap=True)
-    text = escape(_summary(output)) + (f"; paths below {_cell(folder)}" if folder else "")
+    text = escape(_summary(output)) + (f"; paths below {escape(folder)}" if folder else "")
     console.print(text, style="dim", highlight=False, soft_wrap=True)
 
 
 def _table(output: dict[str, Any], folder: str) -> Table:
     """A row per hit, with paths relative to ``folder``."""
     several = len(output["queries"]) > 1
-    table = Table(title=_cell(_title(output)), title_justify="left")
+    table = Table(title=escape(_title(output)), title_justify="left")
     for name in (["query"] if several else []) + ["#", "similarity", "label", "path"]:
         number = name in ("#", "similarity")
         table.add_column(name, justify="right" if number else "left", overflow="fold", no_wrap=number)
     for entry in output["queries"]:
         for hit in entry["hits"]:
-            query = [_cell(Path(entry["query"]).name) if hit["rank"] == 1 else ""] if several else []
+            query = [escape(Path(entry["query"]).name) if hit["rank"] == 1 else ""] if several else []
             path = os.path.relpath(hit["path"], folder) if folder else hit["path"]
-            cells = [str(hit["rank"]), f"{hit['similarity']:.3f}", _cell(hit["label"]), _cell(path)]
+            cells = [str(hit["rank"]), f"{hit['similarity']:.3f}", escape(hit["label"]), escape(path)]
             table.add_row(*query, *cells, end_section=several and hit is entry["hits"][-1])
     return table
 
 
 def _verdict(entry: dict[str, Any], several: bool) -> str:
-    classes = ", ".join(f"{_cell(c['label'])} ({c['shown']})" for c in entry["classes"])
+    classes = ", ".join(f"{escape(c['label'])} ({c['shown']})" for c in entry["classes"])
     if entry["in_gallery"]:
         classes += "; it is in the gallery itself"
     elif entry["hits"] and entry["hits"][0]["similarity"] > SAME:
-        classes += f"; the gallery holds the same image as {_cell(entry['hits'][0]['label'])}"
+        classes += f"; the gallery holds the same image as {escape(entry['hits'][0]['label'])}"
     unknown = entry["known"] is False
     verdict = f"[yellow]unknown[/]; nearest classes: {classes}" if unknown else f"likeliest: {classes}"
-    return f"{_cell(Path(entry['query']).name)}: {verdict}" if several else verdict
-
-
-def _cell(text: str) -> str:
-    """A name for the terminal: neither markup nor control characters take effect."""
-    from iaa.gallery.search_results import printable
-
-    return escape(printable(text))
+    return f"{escape(Path(entry['query']).name)}: {verdict}" if several else verdict
 
 
 def _common_folder(paths: list[str]) -> str:

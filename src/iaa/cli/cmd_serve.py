@@ -14,6 +14,7 @@ import tyro
 from iaa.allocator import keep_freed_memory
 from iaa.errors import need
 from iaa.progress import tracking
+from iaa.terminal import printable
 
 if TYPE_CHECKING:
     from iaa.gallery.gallery import Gallery
@@ -176,7 +177,10 @@ def _own_gallery(model: "Model", devices: int) -> "Gallery | None":
     try:
         return _open_gallery(model, None, devices=devices)
     except (OSError, ValueError, ImportError) as error:
-        print(f"note: the run's own images are not available to learn from: {error}", file=sys.stderr)
+        print(
+            f"note: the run's own images are not available to learn from: {printable(str(error))}",
+            file=sys.stderr,
+        )
         return None
 
 
@@ -189,7 +193,7 @@ def _open_gallery(
     with tracking("embedding the gallery") as on_progress:
         opened = Gallery.open(model, spec, store=store, index=index, devices=devices, on_progress=on_progress)
     for note in opened.notes:
-        print(f"note: {note}", file=sys.stderr)
+        print(f"note: {printable(note)}", file=sys.stderr)
     if opened.left_out:
         print(f"note: {len(opened.left_out)} images cannot be read and are left out", file=sys.stderr)
     return opened

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from iaa.analysis.serialize import csv_text, markdown_table, plain
 from iaa.files import write_text
 from iaa.report.figure_style import figure_path
+from iaa.terminal import escape, printable
 
 
 @dataclass(frozen=True)
@@ -133,13 +133,13 @@ def _print(output: Output) -> None:
             shown.add_column(name, justify="left" if words else "right")
         for cells in table.cells():
             shown.add_row(*map(escape, cells))
-        console.print(table.title, highlight=False, markup=False, style="italic")
+        console.print(printable(table.title), highlight=False, markup=False, style="italic")
         console.print(shown)
         more = len(table.rows) - len(table.rows[: table.printed])
         if more:
             console.print(f"… and {more:,} more rows; --out writes them all", highlight=False)
     for note in output.notes:
-        console.print(note, highlight=False, markup=False, soft_wrap=True)
+        console.print(printable(note), highlight=False, markup=False, soft_wrap=True)
 
 
 def _cell(value: object, form: str) -> str:

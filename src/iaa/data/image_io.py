@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from iaa.errors import need
+from iaa.terminal import printable
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -39,7 +40,7 @@ class UnreadableImage(ValueError):
         self.path, self.reason = path, reason
 
     def __str__(self) -> str:
-        return f"cannot read image {self.path}: {self.reason}"
+        return f"cannot read image {printable(self.path)}: {self.reason}"
 
 
 def read(

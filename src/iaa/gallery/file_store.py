@@ -142,15 +142,10 @@ class FileStore:
                 row_of |= {id: start + row for row, id in enumerate(ids)}
                 vectors.append(z)
         z = vectors[0] if len(vectors) == 1 else torch.cat(vectors)
-        numbers = {name: number for number, name in enumerate(sorted(set(listing.classes)))}
-        data = Embeddings(
-            z[torch.tensor([row_of[id] for id in listing.ids])],
-            torch.tensor([numbers[name] for name in listing.classes]),
-            listing.ids,
-            {number: name for name, number in numbers.items()},
-            listing.split,
-            meta=_meta(header, listing.ids),
-        )
+        z = z[torch.tensor([row_of[id] for id in listing.ids])]
+        meta = _meta(header, listing.ids)
+        labels, names = listing.numbered()
+        data = Embeddings(z, labels, listing.ids, names, listing.split, meta=meta)
         data.save(self.file)
         return MemorySnapshot(data, header)
 

@@ -47,8 +47,8 @@ class Gallery:
         *,
         store: str | None = None,
         index: str | None = None,
-        add: str | Path | Iterable[str | Path] = (),
-        remove: str | Path | Iterable[str | Path] = (),
+        add: str | Path | Iterable[str | Path | Iterable[str | Path]] = (),
+        remove: str | Path | Iterable[str | Path | Iterable[str | Path]] = (),
         devices: int = 1,
         on_progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> "Gallery":
@@ -90,11 +90,11 @@ class Gallery:
 
     def add(self, *images: str | Path | Iterable[str | Path]) -> "Gallery":
         """Add folders (a class per sub-folder, else the folder's name) or single images, permanently."""
-        return Gallery.open(self._model, self.spec, store=self.store, add=_flat(images))
+        return Gallery.open(self._model, self.spec, store=self.store, add=images)
 
     def remove(self, *classes_or_paths: str | Path | Iterable[str | Path]) -> "Gallery":
         """Remove classes or paths, permanently; the image files are not touched."""
-        return Gallery.open(self._model, self.spec, store=self.store, remove=_flat(classes_or_paths))
+        return Gallery.open(self._model, self.spec, store=self.store, remove=classes_or_paths)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -260,11 +260,3 @@ class Gallery:
             "dim": self.dim,
             "left_out": len(self.left_out),
         }
-
-
-def _flat(given: Iterable[str | Path | Iterable[str | Path]]) -> list[str | Path]:
-    """Paths given one by one or in lists."""
-    paths: list[str | Path] = []
-    for entry in given:
-        paths.extend([entry] if isinstance(entry, str | Path) else entry)
-    return paths

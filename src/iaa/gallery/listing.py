@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
+from jaxtyping import Int64
 from torch import Tensor
 
 from iaa.data import Dataset, load
@@ -38,6 +40,17 @@ class Listing:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def numbered(self) -> tuple[Int64[Tensor, " n"], dict[int, str]]:
+        """A class number per row, in alphabetical order of the classes, and the name of each number."""
+        names = sorted(set(self.classes))
+        numbers = {name: number for number, name in enumerate(names)}
+        labels = torch.tensor([numbers[name] for name in self.classes], dtype=torch.int64)
+        return labels, dict(enumerate(names))
+
+    def columns(self) -> dict[str, tuple[str, str]]:
+        """Class and split by id."""
+        return dict(zip(self.ids, zip(self.classes, self.split, strict=True), strict=True))
 
     def take(self, rows: Iterable[int]) -> "Listing":
         """Some rows, in the order given."""
@@ -78,15 +91,22 @@ def own_images(run: Run) -> Listing:
 def own_vectors(run: Run) -> tuple[Listing, Tensor]:
     """The vectors that a run's head was trained on, and their listing."""
     file = Path(run.config.data.partition(":")[2]).expanduser()
-    data = with_row_ids(Embeddings.load(file), file)
+    data = Embeddings.load(file)
+    listing = list_embeddings(data, file)
+    if run.classes is not None:
+        dataset = make(file.name, listing.ids, listing.classes, listing.split)
+        listing = replace(listing, split=run.classes.apply(dataset).split.tolist())
+    return listing, data.z
+
+
+def list_embeddings(data: Embeddings, file: Path) -> Listing:
+    """The rows of an embeddings file, each under an id of its own."""
     root = data.meta.get("root")
-    ids = [os.path.join(str(root), id) if root else id for id in data.ids]
+    ids = with_row_ids(data, file).ids
+    ids = [os.path.join(root, id) for id in ids] if isinstance(root, str) else ids
     if len(set(ids)) < len(ids):
         raise ValueError(f"{file} has two rows with the same id: a gallery needs every id once")
-    names, split = data.distinct_names(), data.split
-    if run.classes is not None:
-        split = run.classes.apply(make(file.name, ids, names, split)).split.tolist()
-    return Listing(ids, names, split), data.z
+    return Listing(ids, data.distinct_names(), data.split)
 
 
 def list_dataset(dataset: Dataset) -> Listing:
@@ -115,7 +135,7 @@ def with_row_ids(data: Embeddings, file: Path) -> Embeddings:
 
 def file_stamps(ids: Iterable[str]) -> dict[str, Stamp]:
     """The stamps of the images' files as they are now."""
-    return {id: _stamp(image_path(id)) for id in ids}
+    return {id: file_stamp(image_path(id)) for id in ids}
 
 
 def changed_files(before: dict[str, Stamp], now: dict[str, Stamp]) -> set[str]:
@@ -140,7 +160,8 @@ def _list_folder(root: Path) -> Listing:
     return Listing(ids, classes, ["test"] * len(ids))
 
 
-def _stamp(path: str | None) -> Stamp:
+def file_stamp(path: str | None) -> Stamp:
+    """The stamp of a file as it is now; ``NO_FILE`` if there is none."""
     if path is None:
         return NO_FILE
     try:

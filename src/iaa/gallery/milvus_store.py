@@ -86,7 +86,7 @@ class MilvusStore:
         if is_new:
             self.collection.create(self.dim, index=self.index or "hnsw")
         key = model_key(header.model)
-        columns = dict(zip(listing.ids, zip(listing.classes, listing.split, strict=True), strict=True))
+        columns = listing.columns()
 
         def entries(ids: Iterable[str], z: Tensor) -> Iterator[dict[str, Any]]:
             for id, vector in zip(ids, z.float().tolist(), strict=True):
@@ -116,9 +116,7 @@ class MilvusStore:
         return self._snapshot(listing, header, recall)
 
     def _snapshot(self, listing: Listing, header: Header, recall: float | None) -> MilvusSnapshot:
-        numbers = {name: number for number, name in enumerate(sorted(set(listing.classes)))}
-        labels = torch.tensor([numbers[name] for name in listing.classes], dtype=torch.int64)
-        names = {number: name for name, number in numbers.items()}
+        labels, names = listing.numbered()
         rows = Rows(listing.ids, labels, names, listing.split, None, header)
         return MilvusSnapshot(self.collection, rows, model_key(header.model), recall)
 

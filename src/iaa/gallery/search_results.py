@@ -16,6 +16,7 @@ from iaa.gallery.embedding import vectors_for
 from iaa.inference import Model
 from iaa.retrieval.formats import READERS
 from iaa.retrieval.index import Index
+from iaa.terminal import printable
 
 if TYPE_CHECKING:
     from iaa.gallery.classifier import GalleryClassifier
@@ -100,15 +101,6 @@ class SearchResults(Sequence[list[Hit]]):
         return "\n".join(lines)
 
     __repr__ = __str__
-
-
-def printable(text: str) -> str:
-    """Text with control characters escaped, so that a name cannot send commands to the terminal.
-
-    >>> printable("cat\\x1b[2J")
-    'cat\\\\x1b[2J'
-    """
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 @dataclass(frozen=True)

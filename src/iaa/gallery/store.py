@@ -58,6 +58,11 @@ class Rows:
         label = int(self.labels[row])
         return self.class_names.get(label, str(label))
 
+    def listing(self) -> Listing:
+        """Ids, class names and splits."""
+        names = [self.class_names.get(label, str(label)) for label in self.labels.tolist()]
+        return Listing(self.ids, names, self.split)
+
 
 @runtime_checkable
 class Snapshot(Protocol):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from iaa.gallery.embedding import check_origin
 from iaa.gallery.gallery import Gallery
-from iaa.gallery.listing import IMPORTED, Listing, merge
+from iaa.gallery.listing import IMPORTED, merge
 from iaa.gallery.sources import Sources
 from iaa.gallery.store import Header
 from iaa.gallery.update import open_store, stored_header
@@ -37,8 +37,7 @@ def import_vectors(
     """
     vectors = open_vectors(file)
     check_origin(model, file, vectors.dim, vectors.meta)
-    for _ in vectors.chunks():  # a bad row stops the import before it begins
-        pass
+    vectors.check()  # a bad row stops the import before it begins
     keeper = open_store(model, spec, store, index=index)
 
     def chunks() -> Iterator[tuple[list[str], Tensor]]:
@@ -56,9 +55,7 @@ def import_vectors(
             header = stored_header(kept)
             if header.model != model.identity:
                 raise ValueError(f"{keeper.name} was made by another network than {model.path}")
-            rows = kept.rows
-            names = [rows.class_name(row) for row in range(len(rows))]
-            listing = merge([listing, Listing(rows.ids, names, rows.split)])
+            listing = merge([listing, kept.rows.listing()])
         stamps = header.stamps | dict.fromkeys(vectors.listing.ids, IMPORTED)
         left_out = {id: why for id, why in header.left_out.items() if stamps.get(id) != IMPORTED}
         header = Header(header.model, header.sources.without_removals(vectors.listing), left_out, stamps)

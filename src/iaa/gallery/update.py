@@ -15,7 +15,7 @@ from iaa.inference import Model
 from iaa.provenance import NOT_UTF8
 from iaa.retrieval.formats import READERS
 
-Paths = str | Path | Iterable[str | Path]
+Paths = str | Path | Iterable[str | Path | Iterable[str | Path]]
 
 
 def open_gallery(
@@ -97,8 +97,10 @@ def open_store(model: Model, spec: str | None, store: str | None, *, index: str 
 
 
 def as_paths(given: Paths) -> tuple[str, ...]:
-    """A single path or several, as text."""
-    return (str(given),) if isinstance(given, str | Path) else tuple(map(str, given))
+    """A single path, or several one by one or in lists, as text."""
+    if isinstance(given, str | Path):
+        return (str(given),)
+    return tuple(path for entry in given for path in as_paths(entry))
 
 
 def _update(
@@ -167,11 +169,8 @@ def _read(store: Store, model: Model) -> Snapshot | None:
 
 def _imported(kept: Snapshot) -> Listing:
     """The rows that were imported as vectors."""
-    rows, stamps = kept.rows, stored_header(kept).stamps
-    names = [rows.class_names[label] for label in rows.labels.tolist()]
-    return Listing(rows.ids, names, rows.split).take(
-        row for row, id in enumerate(rows.ids) if stamps.get(id) == IMPORTED
-    )
+    stamps = stored_header(kept).stamps
+    return kept.rows.listing().take(row for row, id in enumerate(kept.rows.ids) if stamps.get(id) == IMPORTED)
 
 
 def stored_header(kept: Snapshot) -> Header:
@@ -188,12 +187,11 @@ def _is_current(kept: Snapshot, model: Model, available: Available) -> bool:
     """Whether nothing has to be embedded, dropped or relabelled."""
     if not _is_by(kept, model):
         return False
-    header, rows, listing = stored_header(kept), kept.rows, available.listing
-    names = [rows.class_names[label] for label in rows.labels.tolist()]
-    present = dict(zip(rows.ids, zip(names, rows.split, strict=True), strict=True))
-    wanted = zip(listing.ids, zip(listing.classes, listing.split, strict=True), strict=True)
-    expected = {id: columns for id, columns in wanted if id not in header.left_out}
-    if present != expected or set(header.left_out) - set(listing.ids) != set(available.not_utf8):
+    header, listing = stored_header(kept), available.listing
+    wanted = listing.take(row for row, id in enumerate(listing.ids) if id not in header.left_out)
+    if kept.rows.listing().columns() != wanted.columns() or set(header.left_out) - set(listing.ids) != set(
+        available.not_utf8
+    ):
         return False
     return not changed_files(header.stamps, file_stamps(listing.ids))
 

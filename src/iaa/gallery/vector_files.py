@@ -1,27 +1,29 @@
 """Embeddings files read and written in chunks, so that memory does not grow with the number of vectors."""
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from iaa.errors import need, unknown
-from iaa.files import parse_json, replacing
-from iaa.gallery.listing import Listing, with_row_ids
+from iaa.files import CHECKSUM, file_digest, parse_json, raw_bytes, replacing, update_digest
+from iaa.gallery.listing import Listing, list_embeddings
 from iaa.gallery.store import Rows
-from iaa.retrieval.embeddings import ROLES, SPLITS, Embeddings
-from iaa.retrieval.formats import FORMAT, READERS, pack_strings, unpack_strings
-from iaa.table_files import open_parquet
+from iaa.retrieval.embeddings import Embeddings
+from iaa.retrieval.formats import READERS, from_columns, pack, unpack
+from iaa.table_files import parquet_batches, read_parquet
 
 CHUNK = 8192
 """Rows held at a time."""
 EXPORTS = (".safetensors", ".parquet")
 """Formats that are written in chunks."""
+COLUMNS = ["id", "path", "label", "class", "split"]
+"""Columns of a Parquet file that a gallery needs, besides the vectors."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,13 +35,20 @@ class VectorFile:
     dim: int
     meta: dict[str, Any]
 
+    def check(self) -> None:
+        """Read all vectors once: raises if any is not finite or the checksum does not match."""
+        for _ in self.chunks():
+            pass
+        if self.path.suffix == ".safetensors":
+            _check_sum(self.path)
+
     def chunks(self) -> Iterator[tuple[list[str], Tensor]]:
         """Ids and vectors of all rows, in order."""
         start = 0
         for z in _vectors(self.path):
             if z.shape[1] != self.dim or not bool(z.isfinite().all()):
                 raise ValueError(f"{self.path}: vectors must be finite and have {self.dim} numbers each")
-            yield self.listing.ids[start : start + len(z)], z
+            yield self.listing.ids[start : start + len(z)], z.float()
             start += len(z)
 
 
@@ -49,18 +58,14 @@ def open_vectors(path: Path) -> VectorFile:
         raise unknown("the file's ending", path.suffix, READERS)
     if not path.is_file():
         raise FileNotFoundError(f"no embeddings file at {path}")
-    first = next(_vectors(path), None)
-    if first is None or not first.shape[1]:
-        raise ValueError(f"{path} holds no vectors")
     try:
-        data = with_row_ids(_columns(path), path)
+        first = next(_vectors(path), None)
+        if first is None or not first.shape[1]:
+            raise ValueError(f"{path} holds no vectors")
+        data = _columns(path)
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is damaged: {error!r}") from error
-    root = data.meta.get("root")
-    ids = [os.path.join(root, id) if isinstance(root, str) else id for id in data.ids]
-    if len(set(ids)) < len(ids):
-        raise ValueError(f"{path} has two rows with the same id: a gallery needs every id once")
-    return VectorFile(path, Listing(ids, data.distinct_names(), data.split), first.shape[1], data.meta)
+    return VectorFile(path, list_embeddings(data, path), first.shape[1], data.meta)
 
 
 def write_vectors(
@@ -77,74 +82,55 @@ def write_vectors(
 
 
 def _vectors(path: Path) -> Iterator[Tensor]:
-    """The vectors of a file in chunks of float32."""
+    """The vectors of a file in chunks."""
     if path.suffix == ".safetensors":
         with _safetensors(path) as file:
             matrix = file.get_slice("z")
             for start in range(0, matrix.get_shape()[0], CHUNK):
-                yield matrix[start : start + CHUNK].float()
+                yield matrix[start : start + CHUNK]
     elif path.suffix == ".parquet":
-        for batch in _parquet(path).iter_batches(CHUNK, columns=["embedding"]):
-            lists = batch.column(0)
+        for lists in parquet_batches(path, "embedding", rows=CHUNK):
             flat = torch.from_numpy(lists.flatten().to_numpy(zero_copy_only=False).astype("float32"))
             if len(flat) % max(1, len(lists)):
                 raise ValueError(f"{path}: the lists in 'embedding' must have one length in every row")
             yield flat.view(len(lists), -1)
     else:
-        yield from Embeddings.load(path).z.float().split(CHUNK)
+        yield from Embeddings.load(path).z.split(CHUNK)
 
 
 def _columns(path: Path) -> Embeddings:
     """All of a file but its vectors, in whose stead there is a single number a row."""
     if path.suffix == ".safetensors":
         with _safetensors(path) as file:
-            header = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys() if name != "z"}  # noqa: SIM118
-        splits, labels = json.loads(header["splits"]), tensors["labels"]
-        names = None
-        if "class_labels" in tensors:
-            numbers = tensors["class_labels"].tolist()
-            names = dict(zip(numbers, unpack_strings("class_names", tensors), strict=True))
-        split = [splits[number] for number in tensors["split"].tolist()]
-        ids, meta = unpack_strings("ids", tensors), parse_json(header["meta"], f"the header of {path}")
-        return Embeddings(torch.ones(len(labels), 1), labels, ids, names, split, meta=meta)
+            metadata = file.metadata() or {}
+        return unpack(tensors | {"z": torch.ones(len(tensors["labels"]), 1)}, metadata, path)
     if path.suffix != ".parquet":
         return Embeddings.load(path)
-    file = _parquet(path)
-    wanted = [name for name in ("id", "path", "label", "class", "split") if name in file.schema_arrow.names]
-    table = file.read(columns=wanted)
-    columns = {name: [str(value) for value in table[name].to_pylist()] for name in wanted}
-    if "label" not in columns:
-        raise ValueError(f"{path} lacks the column 'label', it has {', '.join(wanted) or 'none'}")
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(columns["label"]))}
-    shown = columns.get("class", columns["label"])
-    labels = torch.tensor([numbers[name] for name in columns["label"]])
-    names = {numbers[label]: name or label for label, name in zip(columns["label"], shown, strict=True)}
-    ids = columns.get("id", columns.get("path", []))
-    metadata = (file.schema_arrow.metadata or {}).get(b"meta", b"{}")
-    meta = parse_json(metadata, f"the metadata of {path}")
-    return Embeddings(torch.ones(len(labels), 1), labels, ids, names, columns.get("split", []), meta=meta)
+    table, columns = read_parquet(path, only=COLUMNS)
+    meta = parse_json((table.schema.metadata or {}).get(b"meta", b"{}"), f"the metadata of {path}")
+    return from_columns(path, np.ones((len(table), 1)), columns, meta)
+
+
+def _check_sum(path: Path) -> None:
+    """Raise unless the content matches the checksum; files of other programs may have none."""
+    with _safetensors(path) as file:
+        metadata = file.metadata() or {}
+        expected = metadata.pop(CHECKSUM, None)
+        tensors = {name: file.get_tensor(name) for name in file.keys() if name != "z"}  # noqa: SIM118
+        digest = file_digest(tensors, metadata)
+        update_digest(digest, "z", file.get_slice("z").get_shape(), _vectors(path))
+    if expected is not None and digest.hexdigest() != expected:
+        raise ValueError(f"{path} is damaged: its content does not match its checksum")
 
 
 def _safetensors(path: Path) -> Any:
     from safetensors import SafetensorError, safe_open
 
     try:
-        file = safe_open(path, "pt")
-        with file as opened:
-            header = opened.metadata() or {}
+        return safe_open(path, "pt")
     except SafetensorError as error:
         raise ValueError(f"{path} is truncated or not a safetensors file: {error}") from error
-    if header.get("format") != FORMAT:
-        raise ValueError(f"{path} is not an embeddings file: its header lacks format = {FORMAT!r}")
-    return safe_open(path, "pt")
-
-
-def _parquet(path: Path) -> Any:
-    file = open_parquet(path)
-    if "embedding" not in file.schema_arrow.names:
-        raise ValueError(f"{path} lacks the column 'embedding', it has {', '.join(file.schema_arrow.names)}")
-    return file
 
 
 def _write_parquet(path: Path, rows: Rows, chunks: Iterator[Tensor], dim: int, meta: dict[str, Any]) -> None:
@@ -154,7 +140,7 @@ def _write_parquet(path: Path, rows: Rows, chunks: Iterator[Tensor], dim: int, m
     schema = arrow.schema([("id", arrow.string()), ("label", arrow.int64()), *text, vector])
     schema = schema.with_metadata({"meta": json.dumps(meta)})
     start = 0
-    with parquet.ParquetWriter(path, schema) as writer:
+    with parquet.ParquetWriter(path, schema, write_page_checksum=True) as writer:
         for z in chunks:
             part = slice(start, start + len(z))
             labels = rows.labels[part].tolist()
@@ -173,40 +159,45 @@ def _write_parquet(path: Path, rows: Rows, chunks: Iterator[Tensor], dim: int, m
 def _write_safetensors(
     path: Path, rows: Rows, chunks: Iterator[Tensor], dim: int, meta: dict[str, Any]
 ) -> None:
-    """The header, the small tensors, and the vectors at the end, as they come."""
-    small = {"labels": rows.labels, "role": torch.zeros(len(rows), dtype=torch.uint8)}
-    small["split"] = torch.tensor([SPLITS.index(name) for name in rows.split], dtype=torch.uint8)
-    small |= pack_strings("ids", rows.ids)
-    small["class_labels"] = torch.tensor(list(rows.class_names), dtype=torch.int64)
-    small |= pack_strings("class_names", list(rows.class_names.values()))
-    names = sorted(small, key=lambda name: (-small[name].element_size(), name))  # keeps them aligned
-    header: dict[str, Any] = {
-        "__metadata__": {
-            "format": FORMAT,
-            "splits": json.dumps(SPLITS),
-            "roles": json.dumps(ROLES),
-            "meta": json.dumps(meta),
-        }
-    }
-    start = len(rows) * dim * 4
-    header["z"] = {"dtype": "F32", "shape": [len(rows), dim], "data_offsets": [0, start]}
-    for name in names:
-        tensor = small[name]
-        kind = {torch.int64: "I64", torch.uint8: "U8"}[tensor.dtype]
-        header[name] = {
-            "dtype": kind,
-            "shape": list(tensor.shape),
-            "data_offsets": [start, start + tensor.nbytes],
-        }
-        start += tensor.nbytes
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text = text.ljust(-(-len(text) // 8) * 8)
+    """What ``write_tensors`` writes, but the vectors come in chunks; the checksum is known at the end."""
+    columns = Embeddings(
+        torch.empty(len(rows), 0), rows.labels, rows.ids, rows.class_names, rows.split, meta=meta
+    )
+    tensors, metadata = pack(columns)
+    del tensors["z"]
+    numbers = {torch.int64: "I64", torch.uint8: "U8"}
+    wide = [name for name, tensor in tensors.items() if tensor.dtype == torch.int64]
+    order = [*wide, "z", *(name for name in tensors if name not in wide)]  # keeps numbers aligned
+    entries, end = {}, 0
+    for name in order:
+        shape = (len(rows), dim) if name == "z" else tensors[name].shape
+        begin, end = end, end + (4 * len(rows) * dim if name == "z" else tensors[name].nbytes)
+        kind = "F32" if name == "z" else numbers[tensors[name].dtype]
+        entries[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [begin, end]}
+
+    def header(checksum: str) -> bytes:
+        text = json.dumps({"__metadata__": {**metadata, CHECKSUM: checksum}, **entries}).encode()
+        text = text.ljust(-(-len(text) // 8) * 8)
+        return len(text).to_bytes(8, "little") + text
+
+    digest = file_digest(tensors, metadata)
     with open(path, "wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for z in chunks:
-            file.write(z.float().contiguous().numpy().data)
-        for name in names:
-            file.write(small[name].contiguous().numpy().data)
+        file.write(header("0" * 64))
+        for name in order:
+            if name == "z":
+                update_digest(digest, "z", (len(rows), dim), _written(chunks, file))
+            else:
+                file.write(raw_bytes(tensors[name]))
+        file.seek(0)
+        file.write(header(digest.hexdigest()))
+
+
+def _written(chunks: Iterator[Tensor], file: Any) -> Iterator[Tensor]:
+    """The chunks as float32, each written to the file."""
+    for chunk in chunks:
+        z = chunk.float()
+        file.write(raw_bytes(z))
+        yield z
 
 
 def chunked(rows: Sequence[Any]) -> Iterator[Tensor]:

@@ -34,6 +34,16 @@ _NOTES = ("class_names", "meta")
 
 def write_safetensors(data: Embeddings, path: Path) -> None:
     """The project's own format, as described at the top."""
+    write_tensors(path, *pack(data))
+
+
+def read_safetensors(path: Path) -> Embeddings:
+    """In private memory, with the checksum verified: what happens to the file afterwards has no effect."""
+    return unpack(*read_tensors(path), path)
+
+
+def pack(data: Embeddings) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and metadata of the file."""
     tensors = {"z": data.z, "labels": data.labels}
     tensors["split"] = torch.tensor([SPLITS.index(name) for name in data.split], dtype=torch.uint8)
     tensors["role"] = torch.tensor([ROLES.index(name) for name in data.role], dtype=torch.uint8)
@@ -43,19 +53,18 @@ def write_safetensors(data: Embeddings, path: Path) -> None:
     if data.class_names is not None:
         tensors["class_labels"] = torch.tensor(list(data.class_names), dtype=torch.int64)
         tensors |= pack_strings("class_names", list(data.class_names.values()))
-    header = {
+    metadata = {
         "format": FORMAT,
         "splits": json.dumps(SPLITS),
         "roles": json.dumps(ROLES),
         "meta": json.dumps(data.meta),
     }
-    write_tensors(path, tensors, header)
+    return tensors, metadata
 
 
-def read_safetensors(path: Path) -> Embeddings:
-    """In private memory, with the checksum verified: what happens to the file afterwards has no effect."""
-    tensors, header = read_tensors(path)
-    if header.get("format") != FORMAT:
+def unpack(tensors: dict[str, Tensor], metadata: dict[str, str], path: Path) -> Embeddings:
+    """The inverse of ``pack``."""
+    if metadata.get("format") != FORMAT:
         raise ValueError(f"{path} is not an embeddings file: its header lacks format = {FORMAT!r}")
     class_names = None
     if "class_labels" in tensors:
@@ -68,9 +77,9 @@ def read_safetensors(path: Path) -> Embeddings:
         as_labels(tensors["labels"], len(z)),
         unpack_strings("ids", tensors),
         class_names,
-        _named("split", tensors, header["splits"]),
-        _named("role", tensors, header["roles"]),
-        parse_json(header["meta"], "meta"),
+        _named("split", tensors, metadata["splits"]),
+        _named("role", tensors, metadata["roles"]),
+        parse_json(metadata["meta"], "meta"),
         unpack_strings("sequence", tensors) if "sequence.ends" in tensors else [],
     )
 
@@ -126,7 +135,7 @@ def read_npy(path: Path) -> Embeddings:
     table = path.with_suffix(".csv")
     if not table.is_file():
         raise FileNotFoundError(f"{path.name} needs its labels in {table}, a csv with a column 'label'")
-    return _from_columns(table, read_npy_file(path), read_csv(table))
+    return from_columns(table, read_npy_file(path), read_csv(table))
 
 
 def write_parquet(data: Embeddings, path: Path) -> None:
@@ -170,12 +179,13 @@ def read_parquet(path: Path) -> Embeddings:
         raise ValueError(f"{path}: the lists in 'embedding' must have one length in every row")
     z = np.array(lists.flatten().to_numpy(zero_copy_only=False))
     meta = parse_json((table.schema.metadata or {}).get(b"meta", b"{}"), "meta")
-    return _from_columns(path, z.reshape(len(table), -1), columns, meta)
+    return from_columns(path, z.reshape(len(table), -1), columns, meta)
 
 
-def _from_columns(
+def from_columns(
     path: Path, z: Any, columns: dict[str, Any], meta: dict[str, Any] | None = None
 ) -> Embeddings:
+    """Embeddings from the columns of a table, of which only ``label`` is needed."""
     if "label" not in columns:
         raise ValueError(f"{path} lacks the column 'label', it has {', '.join(columns) or 'none'}")
     given = [str(label) for label in columns["label"]]

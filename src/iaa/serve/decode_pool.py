@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import threading
 import time
-from collections import Counter, OrderedDict, deque
+from collections import Counter
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,6 +22,7 @@ from torch import Tensor
 
 from iaa.serve.api_errors import ApiError
 from iaa.serve.decoding import SMALL_PIXELS, LargeImage, decode_forever
+from iaa.serve.limits import FairQueue
 
 SMALL_SECONDS = 2.0
 """An image of the lane for small ones that takes longer continues in the other lane."""
@@ -45,62 +46,6 @@ class _Job:
     cost: int = 0
     abandoned: bool = False
     future: "Future[Tensor]" = field(default_factory=Future)
-
-
-class FairQueue:
-    """Jobs of several clients, taken in turns: nobody waits behind all the jobs of somebody else.
-
-    With a ``share``, a client has at most that many jobs taken and not yet ``done``.
-    """
-
-    def __init__(self, share: int | None = None) -> None:
-        self._share, self._running = share, Counter[str]()
-        self._jobs: OrderedDict[str, deque[Any]] = OrderedDict()
-        self._changed = threading.Condition()
-        self._closed = False
-
-    def put(self, client: str, job: Any) -> None:
-        """Append a job to those of its client."""
-        with self._changed:
-            self._jobs.setdefault(client, deque()).append(job)
-            self._changed.notify()
-
-    def take(self) -> Any:
-        """Wait for the next job; None once the queue is closed."""
-        with self._changed:
-            while (client := self._next()) is None and not self._closed:
-                self._changed.wait()
-            if client is None or self._closed:
-                return None
-            jobs = self._jobs.pop(client)
-            job = jobs.popleft()
-            if jobs:
-                self._jobs[client] = jobs  # behind the other clients
-            self._running[client] += 1
-            return job
-
-    def done(self, client: str) -> None:
-        """A job that was taken has ended."""
-        with self._changed:
-            self._running[client] -= 1
-            self._running += Counter()  # forget clients with nothing running
-            self._changed.notify()
-
-    def _next(self) -> str | None:
-        """The first client in line that does not use its whole share."""
-        for client in self._jobs:
-            if self._share is None or self._running[client] < self._share:
-                return client
-        return None
-
-    def close(self) -> list[Any]:
-        """Wake all who wait, and return the jobs that nobody takes any more."""
-        with self._changed:
-            self._closed = True
-            left = [job for jobs in self._jobs.values() for job in jobs]
-            self._jobs.clear()
-            self._changed.notify_all()
-            return left
 
 
 class DecodePool:

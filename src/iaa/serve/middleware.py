@@ -7,9 +7,8 @@ from contextlib import suppress
 from typing import Any
 
 from iaa.serve.access import HEALTH, Access
-from iaa.serve.admission import Slots, Upload, Uploads, client_of
 from iaa.serve.api_errors import ApiError, send_error
-from iaa.serve.limits import Limits
+from iaa.serve.limits import Limits, Slots, Upload, Uploads, client_of
 
 HEADERS = {
     "content-security-policy": (
@@ -71,6 +70,8 @@ class Guard:
             await self._refuse(exchange, error)
         except TimeoutError:
             await self._refuse(exchange, self._late(exchange, upload))
+        except asyncio.CancelledError:  # the server stops and does not wait any longer
+            await self._refuse(exchange, ApiError(503, "the server is stopping"))
         except Exception:  # the application has logged and answered it
             if not exchange.started:
                 raise
@@ -96,7 +97,7 @@ class Guard:
         """Run the application, and stop it if the client disconnects."""
         needs_slot = scope["path"].startswith("/api/") and scope["path"] != HEALTH
         if needs_slot:
-            self.slots.take(client)
+            await self.slots.take(client)
             exchange.on_end = lambda: self.slots.release(client)
         try:
             work = asyncio.ensure_future(self.app(scope, exchange.replay, exchange.send))

@@ -12,9 +12,9 @@ from fastapi.responses import Response
 from iaa import __version__
 from iaa.serve import schemas
 from iaa.serve.access import Access
-from iaa.serve.admission import client_of
 from iaa.serve.api_errors import ApiError
-from iaa.serve.gallery_images import SIDES
+from iaa.serve.gallery_view import SIDES
+from iaa.serve.limits import client_of
 from iaa.serve.service import Service
 
 MAX_TOP = 200

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from iaa.files import parse_json, read_tensors, write_tensors
+from iaa.json_dataclass import build
 from iaa.runs import CHECKPOINT, Run
 from iaa.training.epoch_totals import EpochTotals
 from iaa.training.setup import Task
@@ -103,8 +104,9 @@ def fingerprint(task: Task) -> str:
 
 
 def _position(text: str, source: str) -> Position:
-    values = parse_json(text, source, required=[entry.name for entry in fields(Position)])
-    return Position(**{**values, "totals": EpochTotals(**values["totals"])})
+    names = [entry.name for entry in fields(Position)]
+    position: Position = build(Position, parse_json(text, source, required=names), source)
+    return position
 
 
 def _restore_optimizer(task: Task, tensors: dict[str, Tensor]) -> None:

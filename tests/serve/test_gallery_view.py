@@ -14,17 +14,16 @@ from iaa.data.image_ref import ImageRef
 from iaa.retrieval.embeddings import Embeddings
 from iaa.serve.background import BackgroundAnalysis
 from iaa.serve.decoding import prepare_upload
-from iaa.serve.gallery_images import reduce_image
-from iaa.serve.gallery_view import EXAMPLES, GalleryView
+from iaa.serve.gallery_view import EXAMPLES, GalleryView, reduce_image
 
 
-def test_what_is_sent_is_upright_small_and_pixels_alone(tmp_path):
+def test_gallery_images_are_sent_upright_reduced_and_without_metadata(tmp_path):
     image = Image.new("RGB", (900, 600), "red")
     image.paste("blue", (0, 0, 450, 600))
-    told = Image.Exif()
-    told[0x0112] = 6  # the camera was turned
-    told[0x010F] = "a camera with a serial number"
-    image.save(tmp_path / "x.jpg", exif=told)
+    captured = Image.Exif()
+    captured[0x0112] = 6  # the camera was turned
+    captured[0x010F] = "a camera with a serial number"
+    image.save(tmp_path / "x.jpg", exif=captured)
     content, kind = reduce_image(ImageRef(str(tmp_path / "x.jpg")), 320)
     assert kind == "image/jpeg"
     assert b"serial number" not in content
@@ -35,7 +34,7 @@ def test_what_is_sent_is_upright_small_and_pixels_alone(tmp_path):
     assert sent.getpixel((100, 300))[0] > 200
 
 
-def test_a_box_is_cut_out_and_what_is_small_is_not_blown_up(tmp_path):
+def test_a_box_is_cropped_and_small_images_are_not_enlarged(tmp_path):
     image = Image.new("RGB", (100, 80), "red")
     image.paste("lime", (40, 20, 60, 30))
     image.save(tmp_path / "x.png")
@@ -63,22 +62,22 @@ def gallery(sizes: list[int], folder: Path) -> iaa.Gallery:
     return iaa.Gallery.from_embeddings(Embeddings(z, labels), str(folder / "x.safetensors"))
 
 
-def test_of_a_large_class_both_ends_are_shown(tmp_path):
+def test_a_large_class_shows_its_most_and_least_typical_images(tmp_path):
     made = gallery([150, 3], tmp_path)
     about = GalleryView(made).describe_class("0", BackgroundAnalysis(made))
     unit = torch.nn.functional.normalize(made.data.z[:150], dim=1)
     typical = unit @ torch.nn.functional.normalize(unit.sum(0), dim=0)
-    values = [one.similarity for one in about.examples]
+    values = [entry.similarity for entry in about.examples]
     assert len(values) == EXAMPLES
     assert values == sorted(values, reverse=True)
     assert values[0] == pytest.approx(float(typical.max()), abs=1e-5)
     assert values[-1] == pytest.approx(float(typical.min()), abs=1e-5)
     assert about.images == 150
-    assert [one.label for one in about.similar] == ["1"]
+    assert [entry.label for entry in about.similar] == ["1"]
 
 
 @pytest.mark.parametrize("sizes", [[4], [1, 1], [1]])
-def test_a_gallery_too_small_to_learn_from_is_still_shown(tmp_path, sizes):
+def test_a_gallery_too_small_to_analyse_is_still_served(tmp_path, sizes):
     made = gallery(sizes, tmp_path)
     analysis = BackgroundAnalysis(made)
     analysis.wait(30)
@@ -87,7 +86,7 @@ def test_a_gallery_too_small_to_learn_from_is_still_shown(tmp_path, sizes):
     assert about.spread is None or sizes[0] > 1
 
 
-def test_learning_is_stopped_with_the_server(tmp_path, monkeypatch):
+def test_the_analysis_stops_with_the_server(tmp_path, monkeypatch):
     gate, began = threading.Event(), threading.Event()
 
     def slow(*_: object, **__: object) -> None:
@@ -97,13 +96,13 @@ def test_learning_is_stopped_with_the_server(tmp_path, monkeypatch):
     monkeypatch.setattr("iaa.serve.background.open_classifier", slow)
     analysis = BackgroundAnalysis(gallery([5, 5], tmp_path))
     assert began.wait(20)
-    assert not analysis.stop(0.05)  # it cannot be told to, just now
+    assert not analysis.stop(0.05)  # it cannot be captured to, just now
     gate.set()
     assert analysis.stop(20)
     assert analysis.classes == {}  # and it has not gone on
 
 
-def test_a_run_on_vectors_can_be_looked_through_without_images(tmp_path):
+def test_a_run_on_vectors_is_served_without_images(tmp_path):
     import tiny_runs
     from iaa.config import Network
     from iaa.train import train
@@ -118,16 +117,16 @@ def test_a_run_on_vectors_can_be_looked_through_without_images(tmp_path):
         health = tiny_server.httpx.get(f"{base}/api/health", timeout=30).json()
         assert health["takes_images"] is False
         assert health["model"] == "head on vectors, 5 dimensions"
-        found = tiny_server.httpx.get(f"{base}/api/search?id=0&top=4", timeout=30).json()
-        assert found["query"]["image"] is None
-        assert len(found["results"]) == 4
+        result = tiny_server.httpx.get(f"{base}/api/search?id=0&top=4", timeout=30).json()
+        assert result["query"]["image"] is None
+        assert len(result["results"]) == 4
         assert tiny_server.httpx.get(f"{base}/api/images/0", timeout=30).status_code == 404
         answer = tiny_server.post(base, b"whatever")
         assert answer.status_code == 422
         assert "does not embed images" in answer.json()["error"]
 
 
-def test_other_decoders_see_nothing_of_an_upload(monkeypatch):
+def test_only_the_listed_formats_are_decoded(monkeypatch):
     monkeypatch.setattr(Image, "ID", ["PCD", *Image.ID])  # their order is that of their first use
     out = io.BytesIO()
     Image.new("L", (8, 8), 200).save(out, "TIFF")
@@ -138,7 +137,7 @@ def test_other_decoders_see_nothing_of_an_upload(monkeypatch):
     assert np.array_equal(prepare_upload(two, step, pixels=1000), one)
 
 
-def test_the_address_of_images_changes_with_them(tmp_path):
+def test_the_url_of_an_image_changes_with_its_file(tmp_path):
     data = Embeddings(torch.randn(4, 6), torch.arange(4) // 2, meta={"root": "here"})
     versions = {GalleryView(iaa.Gallery.from_embeddings(data, str(tmp_path / "x.safetensors"))).version}
     moved = Embeddings(data.z, data.labels, meta={"root": "there"})

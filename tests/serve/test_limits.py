@@ -17,8 +17,8 @@ import pytest
 from PIL import Image
 
 import tiny_server
-from iaa.serve.admission import Slots, Uploads, client_of
 from iaa.serve.api_errors import ApiError
+from iaa.serve.limits import FairQueue, Slots, Uploads, client_of
 
 
 def address(base: str) -> tuple[str, int]:
@@ -42,7 +42,7 @@ def costly(side: int) -> bytes:
     return out.getvalue()
 
 
-def test_uploads_that_never_finish_refuse_nobody(run, photo):
+def test_unfinished_uploads_take_no_slots(run, photo):
     with tiny_server.served(tiny_server.service(run, in_flight=4)) as base:
         lines = [half_open(base) for _ in range(12)]
         time.sleep(0.3)
@@ -53,7 +53,7 @@ def test_uploads_that_never_finish_refuse_nobody(run, photo):
             line.close()
 
 
-def test_of_too_many_unfinished_uploads_the_oldest_of_the_worst_client_is_dropped(run):
+def test_the_client_with_the_most_unfinished_uploads_loses_its_oldest(run):
     with tiny_server.served(tiny_server.service(run, in_flight=2)) as base:  # four may be unfinished
         polite = half_open(base, "127.0.0.2")
         greedy = [half_open(base) for _ in range(4)]
@@ -67,7 +67,7 @@ def test_of_too_many_unfinished_uploads_the_oldest_of_the_worst_client_is_droppe
             line.close()
 
 
-def test_hundreds_of_idle_sockets_refuse_nobody(run, photo):
+def test_idle_sockets_do_not_keep_others_out(run, photo):
     with tiny_server.served(tiny_server.service(run), connections=40) as base:
         idle = []
         for _ in range(70):
@@ -129,18 +129,62 @@ def test_a_client_that_leaves_gives_its_slot_back(run, photo):
 
 
 def test_the_last_slots_are_for_clients_that_have_none():
-    slots = Slots(8)
-    for _ in range(8):
-        slots.take("a")
-    with pytest.raises(ApiError):
-        slots.take("a")
-    slots.take("b")
-    with pytest.raises(ApiError):
-        slots.take("c")  # the reserve is an eighth
-    slots.release("a")
-    slots.release("b")
-    slots.take("c")
-    assert slots.active == 8
+    async def fill() -> int:
+        slots = Slots(8)
+        greedy = [asyncio.ensure_future(slots.take("a")) for _ in range(8)]
+        await asyncio.sleep(0)
+        with pytest.raises(ApiError):
+            await slots.take("a")
+        await slots.take("b")
+        with pytest.raises(ApiError):
+            await slots.take("c")  # the reserve is an eighth
+        greedy[-1].cancel()
+        slots.release("b")
+        await asyncio.sleep(0)
+        await slots.take("c")
+        for request in greedy:
+            request.cancel()
+        return slots.active
+
+    assert asyncio.run(fill()) == 8
+
+
+def test_a_quarter_of_the_slots_work_for_one_client_at_a_time():
+    async def fill() -> list[int]:
+        slots, working = Slots(20), []
+        requests = [asyncio.ensure_future(slots.take("a")) for _ in range(8)]
+        for _ in requests:
+            await asyncio.sleep(0.01)
+            working.append(sum(request.done() for request in requests))
+            slots.release("a")
+        assert slots.active == 0
+        assert not slots._turns
+        return working
+
+    assert asyncio.run(fill()) == [5, 6, 7, 8, 8, 8, 8, 8]
+
+
+def test_clients_take_turns():
+    queue = FairQueue()
+    for number in range(3):
+        queue.put("a", f"a{number}")
+    queue.put("b", "b0")
+    queue.put("c", "c0")
+    assert [queue.take() for _ in range(5)] == ["a0", "b0", "c0", "a1", "a2"]
+    waiting = threading.Thread(target=queue.take)
+    waiting.start()
+    queue.close()
+    waiting.join(5)
+    assert not waiting.is_alive()
+
+
+def test_a_client_takes_no_more_than_its_share():
+    queue = FairQueue(share=1)
+    for job in ("a1", "a2", "b1"):
+        queue.put(job[0], job)
+    assert [queue.take(), queue.take()] == ["a1", "b1"]
+    threading.Timer(0.2, queue.done, ["a"]).start()
+    assert queue.take() == "a2"
 
 
 def test_bodies_in_memory_are_bounded():
@@ -169,7 +213,7 @@ def test_bodies_in_memory_are_bounded():
         ("testclient", "testclient"),
     ],
 )
-def test_who_counts_as_one_client(host, client):
+def test_a_client_is_an_ipv4_address_or_an_ipv6_network(host, client):
     assert client_of({"client": (host, 1)}) == client
     assert client_of({"client": None}) == "unknown"
 

@@ -54,13 +54,13 @@ def read_until_closed(line: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("sent", [b"", WHOLE[:20]])
-def test_headers_that_do_not_come_close_the_connection(sent):
+def test_a_connection_without_headers_is_closed(sent):
     with served(header_seconds=0.3) as port, socket.create_connection(("127.0.0.1", port), 5) as line:
         line.sendall(sent)
         assert read_until_closed(line) == b""  # a time-out would raise
 
 
-def test_headers_that_come_in_drops_have_no_more_time():
+def test_headers_sent_byte_by_byte_get_no_more_time():
     with served(header_seconds=0.3) as port, socket.create_connection(("127.0.0.1", port), 0.1) as line:
         began, closed = time.monotonic(), False
         while not closed and time.monotonic() < began + 5:
@@ -74,7 +74,7 @@ def test_headers_that_come_in_drops_have_no_more_time():
         assert closed
 
 
-def test_an_answer_may_take_longer_and_the_next_request_is_watched_as_well():
+def test_a_slow_response_is_allowed_and_the_next_headers_have_a_limit():
     with served(header_seconds=0.3) as port, socket.create_connection(("127.0.0.1", port), 5) as line:
         line.sendall(WHOLE)
         assert b" 200 " in read_until_some(line, b"ok")
@@ -87,22 +87,22 @@ def test_an_answer_may_take_longer_and_the_next_request_is_watched_as_well():
         assert read_until_closed(line) == b""
 
 
-def test_half_a_request_sent_before_the_answer_to_the_last_is_watched_as_well():
+def test_headers_pipelined_before_the_last_response_have_a_limit():
     with served(header_seconds=0.3) as port, socket.create_connection(("127.0.0.1", port), 5) as line:
         line.sendall(WHOLE + WHOLE[:20])
         assert read_until_closed(line).endswith(b"ok")
 
 
 def read_until_some(line: socket.socket, end: bytes) -> bytes:
-    found = b""
-    while not found.endswith(end):
+    result = b""
+    while not result.endswith(end):
         part = line.recv(4096)
         assert part
-        found += part
-    return found
+        result += part
+    return result
 
 
-def test_who_does_not_read_the_answer_is_let_go():
+def test_a_client_that_reads_nothing_is_disconnected():
     with served(write_seconds=0.3) as port, socket.socket() as line:
         line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         line.settimeout(10)
@@ -112,7 +112,7 @@ def test_who_does_not_read_the_answer_is_let_go():
         assert len(read_until_closed(line)) < MUCH  # what was under way
 
 
-def test_who_reads_slowly_gets_it_all():
+def test_a_client_that_reads_slowly_gets_the_whole_response():
     with served(write_seconds=1.5) as port, socket.create_connection(("127.0.0.1", port), 10) as line:
         line.sendall(b"GET /much HTTP/1.1\r\nHost: x\r\n\r\n")
         got = 0
@@ -170,7 +170,7 @@ def test_the_client_with_the_most_idle_connections_loses_one():
     ],
     ids=["nonsense", "two hosts", "chunk size", "chunk end", "long"],
 )
-def test_what_is_not_http_is_refused_in_json_without_a_traceback(request_bytes, caplog):
+def test_invalid_http_gets_json_and_no_traceback(request_bytes, caplog):
     with served() as port, socket.create_connection(("127.0.0.1", port), 5) as line:
         line.sendall(request_bytes)
         head, _, body = read_until_closed(line).partition(b"\r\n\r\n")

@@ -48,25 +48,25 @@ def cut_short() -> bytes:
 
 
 def test_an_upload_finds_what_the_library_finds(base, run, service, photo):
-    found = post(base, photo, top=6).json()
+    result = post(base, photo, top=6).json()
     model = iaa.load(run, device="cpu")
     (hits,) = service.gallery.search(model.embed([photo]), top=6)
-    assert [one["id"] for one in found["results"]] == [hit.row for hit in hits]
-    assert [one["similarity"] for one in found["results"]] == pytest.approx(
+    assert [entry["id"] for entry in result["results"]] == [hit.row for hit in hits]
+    assert [entry["similarity"] for entry in result["results"]] == pytest.approx(
         [h.similarity for h in hits], abs=1e-4
     )
-    first = found["results"][0]
+    first = result["results"][0]
     assert (first["label"], first["name"]) == ("light red", "light red/0.png")
     assert first["similarity"] == pytest.approx(1, abs=1e-4)
-    assert found["total"] == 40
-    assert found["milliseconds"] > 0
-    assert found["query"] is None
+    assert result["total"] == 40
+    assert result["milliseconds"] > 0
+    assert result["query"] is None
 
 
 def test_a_search_response_names_the_likeliest_classes(base, photo, service):
     likely = post(base, photo).json()["likely"]
     assert likely["classes"][0]["label"] == "light red"
-    scores = [one["score"] for one in likely["classes"]]
+    scores = [entry["score"] for entry in likely["classes"]]
     assert scores == sorted(scores, reverse=True)
     assert likely["known"] in (True, False, None)
 
@@ -78,30 +78,30 @@ def test_an_embedding_is_that_of_the_library(base, run, photo):
     torch.testing.assert_close(torch.tensor(answer["embedding"]), z, rtol=1e-4, atol=1e-5)
 
 
-def test_a_gallery_image_asks_for_others_like_itself(base, service):
+def test_searching_from_a_gallery_image_leaves_it_out(base, service):
     row = int(service.gallery.classes["dark blue"][2])
-    found = get(base, "/api/search", params={"id": row, "top": 39}).json()
-    assert found["query"]["label"] == "dark blue"
-    ids = [one["id"] for one in found["results"]]
+    result = get(base, "/api/search", params={"id": row, "top": 39}).json()
+    assert result["query"]["label"] == "dark blue"
+    ids = [entry["id"] for entry in result["results"]]
     assert row not in ids
     assert sorted([*ids, row]) == list(range(40))
-    values = [one["similarity"] for one in found["results"]]
+    values = [entry["similarity"] for entry in result["results"]]
     assert values == sorted(values, reverse=True)
 
 
 @pytest.mark.parametrize("upload", [True, False])
-def test_a_class_filters(base, photo, service, upload):
+def test_label_restricts_the_search_to_a_class(base, photo, service, upload):
     if upload:
-        found = post(base, photo, label="dark green").json()
+        result = post(base, photo, label="dark green").json()
     else:
         row = int(service.gallery.classes["dark green"][0])
-        found = get(base, "/api/search", params={"id": row, "label": "dark green"}).json()
-    assert {one["label"] for one in found["results"]} == {"dark green"}
-    assert len(found["results"]) == 5 - (not upload)
-    assert found["total"] == 5
+        result = get(base, "/api/search", params={"id": row, "label": "dark green"}).json()
+    assert {entry["label"] for entry in result["results"]} == {"dark green"}
+    assert len(result["results"]) == 5 - (not upload)
+    assert result["total"] == 5
 
 
-def test_many_at_once_go_through_the_network_together(base, run, service):
+def test_concurrent_uploads_share_batches(base, run, service):
     files = sorted((run.parents[1] / "images").glob("*/*.png"))[:24]
     before = service.batcher.batches, service.batcher.items
     answers: dict[Path, dict] = {}
@@ -130,10 +130,10 @@ def test_health_reports_what_is_served(base):
 
 def test_classes_are_found_by_part_of_their_name(base):
     answer = get(base, "/api/classes", params={"find": "RED"}).json()
-    assert [one["label"] for one in answer["classes"]] == ["dark red", "light red"]
-    assert {one["images"] for one in answer["classes"]} == {5}
+    assert [entry["label"] for entry in answer["classes"]] == ["dark red", "light red"]
+    assert {entry["images"] for entry in answer["classes"]} == {5}
     answer = get(base, "/api/classes", params={"find": "l", "limit": 2}).json()
-    assert [one["label"] for one in answer["classes"]] == ["light blue", "light green"]
+    assert [entry["label"] for entry in answer["classes"]] == ["light blue", "light green"]
     assert answer["total"] == 5  # dark blue, too
 
 
@@ -150,19 +150,19 @@ def test_a_class_shows_how_it_varies(base, service):
     unit = torch.nn.functional.normalize(data.z[rows], dim=1)
     typical = unit @ torch.nn.functional.normalize(unit.sum(0), dim=0)
     expected = rows[typical.argsort(descending=True)].tolist()
-    assert [one["id"] for one in about["examples"]] == expected
-    assert "dark red" not in {one["label"] for one in about["similar"]}
+    assert [entry["id"] for entry in about["examples"]] == expected
+    assert "dark red" not in {entry["label"] for entry in about["similar"]}
     assert len(about["similar"]) == 5
 
 
-def test_the_gallery_is_shown_an_image_per_class(base):
+def test_the_gallery_starts_with_an_image_of_each_class(base):
     answer = get(base, "/api/gallery", params={"limit": 8}).json()
-    assert len({one["label"] for one in answer["results"]}) == 8
+    assert len({entry["label"] for entry in answer["results"]}) == 8
     answer = get(base, "/api/gallery", params={"limit": 3, "label": "light grey"}).json()
-    assert [one["name"] for one in answer["results"]] == [f"light grey/{i}.png" for i in range(3)]
+    assert [entry["name"] for entry in answer["results"]] == [f"light grey/{i}.png" for i in range(3)]
 
 
-def test_an_image_is_sent_by_its_number_alone(base, run):
+def test_only_images_of_the_gallery_are_sent(base, run):
     shown = get(base, "/api/gallery", params={"limit": 1, "label": "dark blue"}).json()["results"][0]
     answer = get(base, shown["image"])
     assert answer.headers["content-type"] == "image/png"
@@ -176,7 +176,7 @@ def test_an_image_is_sent_by_its_number_alone(base, run):
 
 
 @pytest.mark.parametrize(
-    ("content", "status", "words"),
+    ("content", "status", "arguments"),
     [
         (b"", 422, "the file is empty"),
         (b"just some text", 422, "the file is not a readable image"),
@@ -191,18 +191,18 @@ def test_an_image_is_sent_by_its_number_alone(base, run):
     ids=["empty", "text", "cut", "eps", "svg", "large", "claims much", "claims all", "narrow"],
 )
 @pytest.mark.parametrize("path", ["/api/search", "/api/embed"])
-def test_a_bad_image_is_refused_in_one_line(base, content, status, words, path):
+def test_a_bad_image_is_refused_in_one_line(base, content, status, arguments, path):
     answer = post(base, content, path)
     assert answer.status_code == status
-    assert words in answer.json()["error"]
+    assert arguments in answer.json()["error"]
     assert set(answer.json()) == {"error"}
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "options", "status", "words"),
+    ("method", "path", "options", "status", "arguments"),
     [
         ("POST", "/api/search", {}, 422, "image: field required"),
-        ("POST", "/api/search", {"data": {"image": "words"}}, 422, "image: must be a file"),
+        ("POST", "/api/search", {"data": {"image": "arguments"}}, 422, "image: must be a file"),
         ("POST", "/api/search", {"content": b"{}"}, 422, "image: field required"),
         (
             "POST",
@@ -227,19 +227,19 @@ def test_a_bad_image_is_refused_in_one_line(base, content, status, words, path):
         ("DELETE", "/api/search", {}, 405, "does not support DELETE"),
     ],
 )
-def test_a_bad_request_is_refused_in_one_line(base, method, path, options, status, words):
+def test_a_bad_request_is_refused_in_one_line(base, method, path, options, status, arguments):
     answer = httpx.request(method, base + path, timeout=30, **options)
     assert answer.status_code == status
-    assert words in answer.json()["error"].lower() or words in answer.json()["error"]
+    assert arguments in answer.json()["error"].lower() or arguments in answer.json()["error"]
 
 
-def test_a_class_that_is_not_there_is_reported_before_the_network_is_asked(base, photo, service):
+def test_an_unknown_class_is_refused_before_anything_is_embedded(base, photo, service):
     before = service.batcher.items
     assert post(base, photo, label="pink").status_code == 404
     assert service.batcher.items == before
 
 
-def test_an_announced_upload_is_refused_before_it_is_sent(base):
+def test_a_declared_size_beyond_the_limit_gets_413(base):
     host, port = base.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=10) as line:
         head = f"POST /api/search HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: 999999999\r\n"
@@ -248,7 +248,7 @@ def test_an_announced_upload_is_refused_before_it_is_sent(base):
     assert b" 413 " in answer.splitlines()[0]
 
 
-def test_an_upload_that_does_not_say_its_size_is_stopped_on_the_way(base):
+def test_a_chunked_upload_beyond_the_limit_gets_413(base):
     sent = 0
 
     def endless():
@@ -267,7 +267,7 @@ def test_an_upload_that_does_not_say_its_size_is_stopped_on_the_way(base):
 
 
 @pytest.mark.parametrize("announced", [True, False])
-def test_who_sends_somewhat_too_much_still_hears_why(base, announced):
+def test_a_client_that_sends_everything_first_still_reads_its_413(base, announced):
     head = b'--x\r\nContent-Disposition: form-data; name="image"; filename="x"\r\n\r\n'
     parts = [head, *[b"a" * 10_000] * 30]
     content = b"".join(parts) if announced else iter(parts)
@@ -280,14 +280,14 @@ def test_who_sends_somewhat_too_much_still_hears_why(base, announced):
 
 
 @pytest.mark.parametrize("name", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "[::1"])
-def test_other_names_are_not_answered_to(base, name):
+def test_other_host_names_get_421(base, name):
     answer = get(base, "/api/health", headers={"host": name})
     assert answer.status_code in (400, 421)
     assert "gallery" not in answer.text
 
 
 @pytest.mark.parametrize("name", ["localhost", "LOCALHOST:1234", "127.0.0.1", "[::1]:80"])
-def test_this_machine_is(base, name):
+def test_loopback_names_are_answered(base, name):
     assert get(base, "/api/health", headers={"host": name}).status_code == 200
 
 
@@ -309,7 +309,7 @@ def test_pages_of_other_sites_may_not_upload(base, photo, headers, status):
 
 
 @pytest.mark.parametrize("path", ["/", "/api", "/page/search.js", "/api/health", "/api/images/0", "/nothing"])
-def test_every_answer_forbids_what_it_does_not_need(base, path):
+def test_every_response_has_the_security_headers(base, path):
     headers = get(base, path).headers
     for name, value in HEADERS.items():
         assert headers[name] == value
@@ -352,6 +352,23 @@ def test_too_many_requests_at_once_are_asked_to_retry(run, photo):
         assert post(base, photo).status_code == 200
 
 
+def test_a_request_that_outlasts_the_server_gets_503_and_leaves_no_traceback(run, photo, monkeypatch, capfd):
+    monkeypatch.setattr("iaa.serve.server.STOP_SECONDS", 1)
+    slow = tiny_server.service(run)
+    gate, answers = threading.Event(), []
+    slow.batcher._run = lambda items: gate.wait(20) and items
+    with tiny_server.served(slow) as base:
+        asking = threading.Thread(target=lambda: answers.append(post(base, photo)))
+        asking.start()
+        tiny_server.eventually(lambda: slow.batcher.batches == 1)
+        threading.Timer(3, gate.set).start()  # the server has given up by then
+    asking.join()
+    assert [(answer.status_code, answer.json()["error"]) for answer in answers] == [
+        (503, "the server is stopping")
+    ]
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_a_request_that_takes_too_long_gets_503(run, photo):
     slow = tiny_server.service(run, seconds=1.0)
     gate = threading.Event()
@@ -373,7 +390,7 @@ def test_a_client_that_sends_too_slowly_gets_408(run):
         assert b" 408 " in answer.splitlines()[0]
 
 
-def test_an_image_that_has_gone_is_reported(run, tmp_path):
+def test_a_missing_gallery_image_gets_404(run, tmp_path):
     made = tiny_server.service(run)
     made.gallery.ids[3] = str(tmp_path / "gone.png")
     with tiny_server.served(made) as base:
@@ -382,7 +399,7 @@ def test_an_image_that_has_gone_is_reported(run, tmp_path):
     assert answer.json()["error"] == "the file of image 3 is missing"
 
 
-def test_a_failure_of_our_own_shows_clients_no_traceback(run, photo, caplog):
+def test_an_internal_error_is_logged_and_the_client_gets_500(run, photo, caplog):
     broken = tiny_server.service(run)
     broken.batcher._run = lambda items: 1 / 0
     with tiny_server.served(broken) as base:
@@ -392,7 +409,7 @@ def test_a_failure_of_our_own_shows_clients_no_traceback(run, photo, caplog):
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_infinite_numbers_are_an_error_and_not_null(run, photo):
+def test_overflowing_weights_get_500_and_not_null(run, photo):
     broken = tiny_server.service(run)
     broken.batcher._run = lambda items: [torch.full((8,), float("inf")) for _ in items]
     with tiny_server.served(broken) as base:
@@ -402,7 +419,7 @@ def test_infinite_numbers_are_an_error_and_not_null(run, photo):
             assert "infinite or undefined numbers" in answer.json()["error"]
 
 
-def test_top_and_label_may_stand_in_the_url_of_an_upload(base, photo):
+def test_top_and_label_may_be_query_parameters_of_an_upload(base, photo):
     assert len(post(base, photo, "/api/search?top=1").json()["results"]) == 1
     assert len(post(base, photo, "/api/search?top=1", top=3).json()["results"]) == 3
     labels = {hit["label"] for hit in post(base, photo, "/api/search?label=dark+green").json()["results"]}
