@@ -15,7 +15,7 @@ GROUP = 32
 """Similarities looked at together through their maximum; tiles are filled up to whole groups of columns
 with -inf, mirrored ones of rows too."""
 SIDE = 2048
-_SMALL = 1536  # up to this size a set is one tile
+_SMALL = 512  # the least side of a tile
 _SKEW = 16  # keeps the entries of a column from sharing a set of the cache
 _AREA = 2**21  # similarities at once of a few queries, whose tiles are wide
 
