@@ -51,12 +51,12 @@ def each_tile(
     wide = side if mirror else max(side, _AREA // max(len(rows), 1) // GROUP * GROUP)
     corners = list(_corners(len(rows), size, side, wide, mirror))
     jobs, lock, done = iter(corners), Lock(), 0
-    stride = _padded(min(wide, size)) + _SKEW
+    most, stride = min(side, len(rows)), _padded(min(wide, size)) + _SKEW
+    most = _padded(most) if mirror else most
 
     def work() -> None:
         nonlocal done
-        buffer = torch.empty(_padded(min(side, len(rows))) if mirror else min(side, len(rows)), stride)
-        buffer = buffer.to(query.device)
+        buffer = torch.empty(most, stride, device=query.device)
         while True:
             with lock:
                 job = next(jobs, None)
