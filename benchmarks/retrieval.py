@@ -23,7 +23,7 @@ from typing import Any
 HERE = Path(__file__).parent
 FEW, MANY = (1, 2, 4, 8), (1, 10, 100)
 SHAPES = (  # rows, classes, dimensions, ks, rounds; CUB's test set, SOP's test set
-    (1_000, 100, 512, FEW, 21),
+    (1_000, 50, 512, FEW, 21),
     (5_924, 100, 512, FEW, 9),
     (10_000, 1_870, 512, MANY, 7),
     (60_502, 11_316, 128, MANY, 3),
@@ -37,9 +37,11 @@ def vectors(rows: int, classes: int, dim: int = 512, noise: float = 3.5):
     import torch
 
     seed = torch.Generator().manual_seed(0)
-    labels = torch.cat(
-        [torch.arange(classes).repeat(2), torch.randint(0, classes, (rows - 2 * classes,), generator=seed)]
-    )
+    if rows < 20 * classes:
+        more = torch.randint(0, classes, (rows - 2 * classes,), generator=seed)
+        labels = torch.cat([torch.arange(classes).repeat(2), more])
+    else:  # large classes are of one size, as CUB's are
+        labels = torch.arange(rows) % classes
     family = torch.randn(classes // 12 + 1, dim, generator=seed)
     centre = torch.randn(classes, dim, generator=seed) + 1.2 * family[torch.arange(classes) // 12]
     z = centre[labels] + noise * torch.randn(rows, dim, generator=seed)

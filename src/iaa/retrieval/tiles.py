@@ -15,7 +15,7 @@ GROUP = 32
 """Similarities looked at together through their maximum; tiles are filled up to whole groups of columns
 with -inf, mirrored ones of rows too."""
 SIDE = 2048
-_SMALL = 1536  # up to this size a set is one tile
+_SMALL = 512  # the least side of a tile
 _SKEW = 16  # keeps the entries of a column from sharing a set of the cache
 _AREA = 2**21  # similarities at once of a few queries, whose tiles are wide
 
@@ -51,12 +51,12 @@ def each_tile(
     wide = side if mirror else max(side, _AREA // max(len(rows), 1) // GROUP * GROUP)
     corners = list(_corners(len(rows), size, side, wide, mirror))
     jobs, lock, done = iter(corners), Lock(), 0
-    stride = _padded(min(wide, size)) + _SKEW
+    most, stride = min(side, len(rows)), _padded(min(wide, size)) + _SKEW
+    most = _padded(most) if mirror else most
 
     def work() -> None:
         nonlocal done
-        buffer = torch.empty(_padded(min(side, len(rows))) if mirror else min(side, len(rows)), stride)
-        buffer = buffer.to(query.device)
+        buffer = torch.empty(most, stride, device=query.device)
         while True:
             with lock:
                 job = next(jobs, None)
