@@ -162,7 +162,6 @@ def test_a_ratio_comes_with_its_spread():
 
 
 def test_the_loops_by_hand_see_all_photos(tmp_path):
-    pytest.importorskip("timm")
     script = runpy.run_path(str(HERE / "photos_by_hand.py"))
     script["make_photos"](tmp_path / "photos", script["CLASSES"], script["PER_CLASS"])
     options = str(tmp_path / "photos"), "tf_efficientnet_lite0", "32"

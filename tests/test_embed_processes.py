@@ -119,9 +119,10 @@ def test_a_process_of_its_own_keeps_freed_memory(tmp_path, monkeypatch):
     steps = []
     monkeypatch.setattr(embed_processes, "keep_freed_memory", lambda: steps.append("keep"))
     monkeypatch.setattr(embed_processes, "embed_images", lambda *_, **__: steps.append("embed"))
-    content = pickle.dumps((torch.nn.Identity(), None))
-    job = embed_processes._Job(content, tmp_path / "parts", {}, 1, 1, "cpu", "fp32", 0)
-    embed_processes._work(job, os.getpid())
+    content = tmp_path / "model.pickle"
+    content.write_bytes(pickle.dumps((torch.nn.Identity(), None)))
+    job = embed_processes._Job(tmp_path / "parts", {}, 1, 1, "cpu", "fp32", 0)
+    embed_processes._work(job, content, os.getpid())
     assert steps == ["keep", "embed"]
 
 
