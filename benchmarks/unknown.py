@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from surroundings import HERE, surroundings, write
+from measurement import HERE, environment, write
 from torch import Tensor
 
 import iaa
@@ -119,7 +119,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     file = HERE / "unknown.json"
-    result = surroundings("torch")
+    result = environment("torch")
     result["data"] = json.loads(file.read_text())["data"] if file.exists() else {}
     for path in options.files:
         data = Embeddings.load(path)

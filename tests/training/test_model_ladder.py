@@ -55,7 +55,9 @@ def run(start, tmp_path_factory):
 def test_every_rung_is_scored_and_the_best_on_held_out_classes_is_the_model(run):
     ladder = run.metrics["ladder"]
     assert [rung["name"] for rung in ladder["rungs"]] == ["frozen", "whitening", "head + IAA"]
-    assert list(run.metrics["table"]) == ["frozen", "whitening", "head + IAA"]
+    own_size = "frozen (48 px)"  # convnet was made for that, and the rungs have 16 px
+    assert list(run.metrics["table"]) == [own_size, "frozen", "whitening", "head + IAA"]
+    assert run.metrics["table"][own_size] != run.metrics["table"]["frozen"]
     means = {rung["name"]: np.mean([fold["MAP@R"] for fold in rung["held_out"]]) for rung in ladder["rungs"]}
     assert means[ladder["chosen"]] == max(means.values())
     assert run.metrics["test"] == run.metrics["table"][ladder["chosen"]]
@@ -101,17 +103,25 @@ def test_an_interrupted_ladder_continues(start, run, monkeypatch):
     assert iaa.train(resume=stopped, quiet=True).metrics["table"] == run.metrics["table"]
 
 
-def test_unreadable_images_of_any_part_stop_it_or_are_left_out(start, tmp_path, caplog):
+def test_unreadable_images_of_any_part_stop_it_or_are_left_out(start, tmp_path, caplog, monkeypatch):
     data = tiny_runs.images(tmp_path / "data", classes=8)
-    broken = sorted(data.glob("*/*.png"))[-1]
-    broken.write_text("not an image")
+    broken, torn = sorted(data.glob("*/*.png"))[-1], sorted(data.glob("*/*.png"))[0]
     wanted = replace(config(start, tmp_path), data=f"folder:{data}", effort="quick")
-    with pytest.raises(ValueError, match=rf"{broken.name}: .*--images.on-bad-image skip"):
+    torn.write_bytes(
+        b"".join([torn.read_bytes()[:60], b"x" * 40, torn.read_bytes()[100:]])
+    )  # ends as it should
+    with pytest.raises(ValueError, match=rf"{torn.name}: .*--images.on-bad-image skip"):
         iaa.train(wanted, quiet=True)
+    broken.write_text("not an image")
+    with monkeypatch.context() as patch:
+        patch.setattr("iaa.training.model_ladder.cached_features", None)  # found before the pass
+        with pytest.raises(ValueError, match=rf"{broken.name}: .*--images.on-bad-image skip"):
+            iaa.train(wanted, quiet=True)
     skipping = replace(wanted, images=replace(wanted.images, on_bad_image="skip"))
     run = iaa.train(skipping, quiet=True)
     assert run.finished
     assert str(broken) in caplog.text
+    assert str(torn) in caplog.text
 
 
 def test_too_few_classes_are_refused(start, tmp_path):

@@ -1,6 +1,7 @@
 """Features of a frozen network for a whole dataset, computed once and cached next to the runs."""
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from iaa.data import Dataset
 from iaa.data.image_dataset import ImageDataset, transform
 from iaa.data.image_io import UnreadableImage
 from iaa.data.image_ref import box_array
-from iaa.data_source import ImageSource
+from iaa.data_source import SKIPS, ImageSource
 from iaa.embed import PRECISIONS, embed_images, resolve_device
 from iaa.models import Embedder
 from iaa.progress import counting
@@ -26,13 +27,17 @@ _log = logging.getLogger("iaa.train")
 
 
 def cached_features(
-    config: Config, source: ImageSource, network: Embedder, *, quiet: bool = False
+    config: Config,
+    source: ImageSource,
+    network: Embedder,
+    parts: Mapping[str, Dataset],
+    *,
+    quiet: bool = False,
 ) -> dict[str, Embeddings]:
-    """Embeddings by ``network`` of the training images (``"train"``) and of every test set by its name.
+    """Embeddings by ``network`` of some parts of the data, by their names.
 
     They are computed once for the same images and weights; what an interrupted pass has finished is kept.
     """
-    parts = {"train": source.dataset.part("train"), **source.tests}
     base = Path(source.root or ".")
     images = distinct_images(parts.values(), base)
     key = describe(network, config.model) | {
@@ -96,11 +101,9 @@ def _check_readable(unreadable: dict[str, str], config: Config) -> None:
     path, reason = next(iter(unreadable.items()))
     if config.images.on_bad_image == "raise":
         more = f" (and {len(unreadable) - 1} more)" if len(unreadable) > 1 else ""
-        raise ValueError(
-            f"{UnreadableImage(path, reason)}{more}; --images.on-bad-image skip leaves such images out"
-        )
+        raise UnreadableImage(path, f"{reason}{more}; {SKIPS}")
     for path, reason in unreadable.items():
-        _log.warning("left out %s: %s", path, reason)
+        _log.warning("left out: %s", UnreadableImage(path, reason))
 
 
 def _source(network: Embedder) -> str:

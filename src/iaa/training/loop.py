@@ -20,7 +20,7 @@ from iaa.training.epoch_totals import EpochTotals
 from iaa.training.finalize import finalize, save_module
 from iaa.training.loggers import attach
 from iaa.training.sanity import Sanity
-from iaa.training.setup import Task
+from iaa.training.setup import Task, list_unreadable
 from iaa.training.signals import Interrupts
 
 _log = logging.getLogger("iaa.train")
@@ -37,7 +37,10 @@ class TrainingLoop:
         self.steps = len(task.sampler)
         """Steps of an epoch."""
         val = task.source.dataset.part("val")
-        self._validation = (val, scoring.rank_batches(task, val, again=True)) if len(val) else None
+        self._validation = (
+            (val, scoring.rank_batches(task, val, task.preprocessing, again=True)) if len(val) else None
+        )
+        self._listed = len(task.source.unreadable)
         self._seconds_before = position.seconds
         self._began = self._saved = time.monotonic()
         self._stack = ExitStack()
@@ -122,6 +125,7 @@ class TrainingLoop:
         """Score the run and write its results."""
         self.show("scoring")
         finalize(self.task, self.run, self.position)
+        list_unreadable(self.task.source, self._listed)
 
     def _save(self, epoch: int, step: int) -> None:
         position = self.position

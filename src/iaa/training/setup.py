@@ -34,6 +34,7 @@ from iaa.method.augment import IAA
 from iaa.method.augmentation import Augmentation
 from iaa.models import Preprocessing
 from iaa.retrieval.embeddings import Embeddings
+from iaa.training import distributed
 from iaa.training.weight_average import WeightAverage
 
 if TYPE_CHECKING:
@@ -141,6 +142,8 @@ def assemble(
     source = open_data(config, known) if data is None else VectorSource(config, data, known)
     if known is not None:
         check_classes(source, known, config)
+    source.check_images()
+    list_unreadable(source)
     network = build_network(config, source)
     preprocessing: Preprocessing | None = getattr(network, "preprocessing", None)
     train = source.dataset.part("train")
@@ -155,9 +158,6 @@ def assemble(
     if (shared := len(classes_in_both(source))) and fabric.is_global_zero:
         _log.warning("%d test classes are trained on as well: scores are not those of unseen classes", shared)
     samples = source.training(train, preprocessing)
-    if len(samples.paths) < len(train):  # unreadable images were left out
-        readable = set(samples.paths)
-        train = train.take([path in readable for path in train.paths])
     sampler = BalancedSampler(
         samples.labels,
         classes=config.batch.classes // ranks,
@@ -199,6 +199,12 @@ def assemble(
         optimizer=optimizer,
         average=WeightAverage(network, decay=averaging) if config.trains and averaging else None,
     )
+
+
+def list_unreadable(source: Source, start: int = 0) -> None:
+    """Name the images that were left out, those from ``start`` on."""
+    for error in source.unreadable[start:] if distributed.leads() else ():
+        _log.warning("left out: %s", error)
 
 
 def augmentation(options: Augment, num_classes: int, dim: int) -> IAA:
