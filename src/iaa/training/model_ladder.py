@@ -56,18 +56,7 @@ def climb(
 
     ``train`` is ``iaa.train``. An interrupted run continues with the rungs that are not finished.
     """
-    if config.devices > 1:
-        raise ValueError("heads are compared on one device: use devices=1, or choose one with network.head")
-    source = open_data(config, classes)
-    assert isinstance(source, ImageSource)  # vectors have a linear head unless another is named
-    if classes is not None:
-        check_classes(source, classes, config)
-    source.check_images()
-    list_unreadable(source)
-    _check_sizes(source, config)
-    bare = replace(config.network, head="none", freeze_backbone=True)
-    frozen = build_network(replace(config, network=bare), source)
-    assert isinstance(frozen, Embedder)
+    source, frozen = open_ladder(config, classes)
     run = Run.create(config, data=source) if run is None else Run(run, data=source)
     with run.lock():
         _log.info("%s\n%s", frozen.describe(), run.path)
@@ -87,6 +76,23 @@ def climb(
         seconds = time.monotonic() - began
         _finish(run, source, frozen, features, rungs, _choose(rungs), untrained, seconds)
     return Run(run.path, data=source)  # with the configuration that was chosen
+
+
+def open_ladder(config: Config, classes: ClassSplit | None = None) -> tuple[ImageSource, Embedder]:
+    """The data, looked at for what would stop the comparison later, and the frozen network."""
+    if config.devices > 1:
+        raise ValueError("heads are compared on one device: use devices=1, or choose one with network.head")
+    source = open_data(config, classes)
+    assert isinstance(source, ImageSource)  # vectors have a linear head unless another is named
+    if classes is not None:
+        check_classes(source, classes, config)
+    source.check_images()
+    list_unreadable(source)
+    _check_sizes(source, config)
+    bare = replace(config.network, head="none", freeze_backbone=True)
+    frozen = build_network(replace(config, network=bare), source)
+    assert isinstance(frozen, Embedder)
+    return source, frozen
 
 
 def _at_own_size(

@@ -22,7 +22,11 @@ def embed(task: Task, network: nn.Module, batches: Batches) -> tuple[Tensor, Ten
     """Embeddings, labels and rows of this rank's batches."""
     moved = ((task.put(images), labels, rows) for images, labels, rows in batches)
     return embed_batches(
-        network, moved, device=task.fabric.device, precision=PRECISIONS[task.config.precision]
+        network,
+        moved,
+        device=task.fabric.device,
+        precision=PRECISIONS[task.config.precision],
+        on_batch=task.on_images,
     )
 
 

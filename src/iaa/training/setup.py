@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -68,6 +68,8 @@ class Task:
     """None where nothing is trained: the head is computed, or there is none."""
     average: WeightAverage | None = None
     """A moving average of the weights, which is scored instead of them."""
+    on_images: Callable[[int], None] = lambda images: None
+    """Called with the number of images whenever some have been embedded without gradients."""
 
     @contextmanager
     def scored_weights(self) -> Iterator[nn.Module]:
