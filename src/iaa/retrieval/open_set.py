@@ -11,8 +11,10 @@ from torch import Tensor
 
 from iaa.retrieval.classify import Identifier
 
-TURNS, MOST = 10, 4000
+TURNS, MOST = 20, 4000
 """Times that a part of the classes is held out, and known and unknown queries asked in all."""
+MANY = 5000
+"""Images of a gallery from which on half as many turns do: a tenth less of them changes little."""
 MIN_CLASSES, MIN_AUROC = 8, 0.6
 """Classes and AUROC below which there is no threshold: it would say nothing."""
 
@@ -52,23 +54,23 @@ def calibrate(
     *,
     asks: Bool[Tensor, " n"] | None = None,
     shots: int | None = None,
-    turns: int = TURNS,
+    turns: int | None = None,
     seed: int = 0,
     reference: tuple[Tensor, Tensor] | None = None,
     **options: Any,
 ) -> Threshold:
     """The threshold that serves queries of known and of unknown classes equally well in this gallery.
 
-    In turns a tenth of the classes is left out of the gallery and asked for: unknown queries meet the others
-    with all their images. A tenth of the images of every other class (at least one, in as many turns as it
-    has images) is left out in the same turn and asked for: known queries meet their class without themselves.
+    In turns a few of the classes are left out of the gallery and asked for: unknown queries meet the others
+    with all their images. A few images of every other class (at least one, in as many turns as it has
+    images) are left out in the same turn and asked for: known queries meet their class without themselves.
 
     Args:
         z: embeddings of the gallery's images.
         labels: their classes.
         asks: rows that may ask, such as those of classes that were not trained on; all by default.
         shots: images that a class has in the gallery at most, if it is to stand for one of smaller classes.
-        turns: times that a part of the classes is held out.
+        turns: times that a part of the classes is held out; 20, or 10 in a gallery of many images, if None.
         seed: draws the parts.
         reference: further classes that lend covariance.
         options: those of ``Identifier``.
@@ -82,7 +84,7 @@ def calibrate(
         )
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(names), generator=generator)
-    turns = min(turns, held_out)
+    turns = min(turns or (TURNS if len(z) < MANY else TURNS // 2), held_out)
     askers = torch.zeros(len(names), dtype=torch.bool).index_fill_(0, member[may_ask], True)
     order = torch.cat([order[askers[order]], order[~askers[order]]])  # every turn holds out some that ask
     class_turn = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order)) % turns)[member]
