@@ -124,7 +124,7 @@ def calibrate(
         limit[turn] = _balanced(*(asked.score[turn_of[asked.label] != turn] for asked in (yes, no)))
     size = int(torch.bincount(member).median())
     return Threshold(
-        _balanced(yes.score, no.score),
+        float(limit.median()),  # as the rates were measured; the best for all may lie at another maximum
         yes.rate(limit[turn_of[yes.label]], torch.ge),
         no.rate(limit[turn_of[no.label]], torch.lt),
         apart,
