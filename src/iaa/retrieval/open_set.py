@@ -13,7 +13,7 @@ from iaa.retrieval.classify import Identifier
 
 TURNS, MOST = 20, 4000
 """Times that a part of the classes is held out, and known and unknown queries asked in all."""
-MANY = 5000
+MANY = 2000
 """Images of a gallery from which on half as many turns do: a tenth less of them changes little."""
 MIN_CLASSES, MIN_AUROC = 8, 0.6
 """Classes and AUROC below which there is no threshold: it would say nothing."""
@@ -121,10 +121,10 @@ def calibrate(
     turn_of = torch.empty_like(order).index_copy_(0, member, class_turn)
     limit = torch.empty(turns)  # a threshold looks better on the queries that it was chosen by
     for turn in range(turns):
-        limit[turn] = _balanced(*(asked.score[turn_of[asked.label] != turn] for asked in (yes, no)))
+        limit[turn] = _equal_rates(*(asked.score[turn_of[asked.label] != turn] for asked in (yes, no)))
     size = int(torch.bincount(member).median())
     return Threshold(
-        float(limit.median()),  # as the rates were measured; the best for all may lie at another maximum
+        _equal_rates(yes.score, no.score),
         yes.rate(limit[turn_of[yes.label]], torch.ge),
         no.rate(limit[turn_of[no.label]], torch.lt),
         apart,
@@ -226,13 +226,16 @@ def _cut(member: Tensor, place: Tensor, kept: Tensor, shots: int) -> Bool[Tensor
     return mask
 
 
-def _balanced(known: Tensor, unknown: Tensor) -> float:
-    """The threshold with the best mean of both shares; the middle of the gap it lies in."""
+def _equal_rates(known: Tensor, unknown: Tensor) -> float:
+    """The threshold that keeps as large a share of the known as it catches of the unknown.
+
+    The best sum of both often has several maxima far apart, between which a few queries decide.
+    """
     values = torch.cat([known, unknown]).unique()
     cuts = torch.cat([values[:1], (values[1:] + values[:-1]) / 2])
     kept = 1 - torch.searchsorted(known.sort().values, cuts).double() / len(known)
     caught = torch.searchsorted(unknown.sort().values, cuts).double() / len(unknown)
-    return float(cuts[int((kept + caught).argmax())])
+    return float(cuts[int((kept - caught).abs().argmin())])
 
 
 def _student(freedom: int) -> float:
