@@ -35,7 +35,7 @@ from iaa.runs import CONFIG, LOG, METRICS, MODEL, STATISTICS, Run
 from iaa.training import scoring
 from iaa.training.features import cached_features
 from iaa.training.finalize import at_own_size, save_module
-from iaa.training.rungs import FOLDS, HELD_OUT, Rung, Train, fine_tuned_rung, head_rungs
+from iaa.training.rungs import FOLDS, HELD_OUT, Rung, Train, chosen_config, fine_tuned_rung, head_rungs
 from iaa.training.setup import list_unreadable
 
 LEAST_CLASSES = 4
@@ -201,7 +201,7 @@ def _write_head(run: Run, network: Embedder, features: dict[str, Embeddings], ch
     """Write the network with the chosen head, its embeddings and statistics; returns its configuration."""
     assert chosen.head is not None
     network.head, network.dim = chosen.head, head_dim(chosen.head, network.features)
-    config = replace(run.config, network=chosen.network)
+    config = chosen_config(run.config, chosen)
     meta = run.origin(network, seed=config.seed)
     for name, data in features.items():
         if name != "train":

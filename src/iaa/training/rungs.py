@@ -87,6 +87,13 @@ def head_rungs(config: Config, run: Run, frozen: Embedder, train: Train) -> list
     return rungs
 
 
+def chosen_config(config: Config, rung: Rung) -> Config:
+    """The configuration of a run whose model is this rung: its head, and how that was trained if it was."""
+    trained = rung.network.head == "linear"
+    recipe = _unless_given(config, epochs=HEAD_EPOCHS, optimizer=HEAD_OPTIMIZER) if trained else config
+    return replace(recipe, network=rung.network)
+
+
 def trained_dim(config: Config, frozen: Embedder) -> int:
     """Dimensions of a head that is trained."""
     return min(config.network.dim or MOST_DIMENSIONS, frozen.features)
