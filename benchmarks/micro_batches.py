@@ -63,9 +63,8 @@ def page(result: dict[str, Any]) -> str:
         [str(row["micro"] or "whole"), f"{row['bytes'] / 2**30:.2f}", f"{row['norm']:.6g}"]
         for row in result["rows"]
     ]
-    about = (
-        f"A step of {result['batch']} images of {result['size']} px through Lite0, in parts (`batch.micro`)."
-    )
+    batch, size = result["batch"], result["size"]
+    about = f"A step of {batch} images of {size} px through Lite0, in parts (`batch.micro`)."
     table = "\n".join(grid(["parts", "memory of the step, GiB", "norm of the gradient"], rows))
     return f"# Micro-batches\n\n{about}\n\n{table}\nCommit {result['commit']}, {result['date']}.\n"
 
