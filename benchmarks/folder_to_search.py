@@ -38,7 +38,10 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=100)
     parser.add_argument("--each", type=int, default=20, help="photos of every class")
     parser.add_argument("--out", type=Path, help="folder for the results instead of that of this script")
+    parser.add_argument("--quick", action="store_true", help="10 classes of 6 photos, to see that it runs")
     words = parser.parse_args()
+    if words.quick:
+        words.classes, words.each = 10, 6
     if not words.tinyvit.is_file():
         raise SystemExit(f"there are no weights at {words.tinyvit}")
     rows: list[dict[str, Any]] = []

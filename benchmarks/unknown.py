@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from surroundings import HERE, surroundings, write
+from measurement import HERE, environment, write
 from torch import Tensor
 
 import iaa
@@ -53,8 +53,8 @@ def _agreement(rate: Any, hit: Tensor) -> dict[str, Any]:
     return row | {"inside": rate.low <= measured <= rate.high}
 
 
-def measure(data: Embeddings, name: str, draws: int) -> list[dict[str, Any]]:
-    """All cases of a dataset."""
+def measure(data: Embeddings, name: str, draws: int, each: list[int | None]) -> list[dict[str, Any]]:
+    """All cases of a dataset; ``each`` are the images that a class has in a gallery of CUB."""
     names = data.labels.unique()
     order = names[torch.randperm(len(names), generator=torch.Generator().manual_seed(0))]
     lends = torch.isin(data.labels, order[:STATISTICS])
@@ -62,13 +62,13 @@ def measure(data: Embeddings, name: str, draws: int) -> list[dict[str, Any]]:
     white = iaa.Whitening().fit(data.z[lends], data.labels[lends])
     rows = []
     for space, vectors in (("frozen", z), ("whitened", white.transform(z))):
-        for each in (15, None) if name == "cub" else (None,):
+        for number in each if name == "cub" else (None,):
             for how in HOWS:
                 found = [
-                    draw(vectors, labels, classes=GALLERY[name], each=each, how=how, seed=seed)
+                    draw(vectors, labels, classes=GALLERY[name], each=number, how=how, seed=seed)
                     for seed in range(draws)
                 ]
-                rows.append({"data": name, "space": space, "each": each, "how": how, "draws": found})
+                rows.append({"data": name, "space": space, "each": number, "how": how, "draws": found})
                 print(line(rows[-1]), flush=True)
     return rows
 
@@ -116,15 +116,16 @@ def main() -> None:
     )
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--draws", type=int, default=10)
+    parser.add_argument("--each", type=int, nargs="*", default=[15, 0], help="images of a class; 0 is all")
     options = parser.parse_args()
     torch.set_num_threads(1)
     file = HERE / "unknown.json"
-    result = surroundings("torch")
+    result = environment("torch")
     result["data"] = json.loads(file.read_text())["data"] if file.exists() else {}
     for path in options.files:
         data = Embeddings.load(path)
         name = str(data.meta["data"])
-        result["data"][name] = measure(data, name, options.draws)
+        result["data"][name] = measure(data, name, options.draws, [number or None for number in options.each])
         write("unknown", result)
         (HERE / "unknown.md").write_text(page(result))
 

@@ -169,3 +169,18 @@ def test_the_loops_by_hand_see_all_photos(tmp_path):
     assert script["embed"](*options, str(out))[0] > 0
     assert load_file(out)["z"].shape == (script["CLASSES"] * script["PER_CLASS"], 1280)
     assert len(script["train"](*options, "2")) == 2
+
+
+def test_the_unknown_benchmark_compares_printed_and_measured_rates(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(HERE))
+    script = runpy.run_path(str(HERE / "unknown.py"))
+    g = torch.Generator().manual_seed(0)
+    labels = torch.arange(200).repeat_interleave(6)
+    z = torch.randn(200, 12, generator=g)[labels] + 0.5 * torch.randn(1200, 12, generator=g)
+    data = Embeddings(z, labels, [str(i) for i in range(1200)], meta={"data": "emoji"})
+    rows = script["measure"](data, "emoji", 2, [15, None])
+    assert [row["how"] for row in rows] == ["gaussian", "mean", "image"] * 2
+    assert all(draw["unknown_caught"]["inside"] for row in rows for draw in row["draws"])
+    page = script["page"]({"data": {"emoji": rows}, "commit": "c"})
+    assert "| emoji | frozen | all | mean |" in page
+    assert "2 of 2" in page

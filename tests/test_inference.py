@@ -10,7 +10,9 @@ import torch
 from PIL import Image
 
 import iaa
+import tiny_datasets
 import tiny_runs
+from iaa.cli import main
 from iaa.data.image_io import UnreadableImage
 from iaa.retrieval.embeddings import Embeddings
 
@@ -207,3 +209,27 @@ def test_embeddings_can_be_normalised_and_shown_as_they_are_made(home, monkeypat
     head = iaa.load(home / "runs" / "head-1")
     head.embed(torch.zeros(3, head.head.features))
     assert bars == [(5, False, [2, 2, 1]), (3, True, [3])]
+
+
+def test_flip_averages_an_image_and_its_mirror_image(home, tmp_path, monkeypatch):
+    run, path = home / "runs" / "run-1", tmp_path / "a.png"
+    tiny_datasets.image(path, seed=5, size=(16, 16))
+    Image.open(path).transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(tmp_path / "mirror.png")
+    plain, model = iaa.load(run), iaa.load(run, flip=True)
+    both = plain.embed([path, tmp_path / "mirror.png"], normalize=True)
+    torch.testing.assert_close(model.embed([path])[0], both.mean(0))
+    assert plain.identity != model.identity
+    monkeypatch.setattr("iaa.inference._load", lambda path, device: replace(plain, network=None))
+    with pytest.raises(ValueError, match="embeds vectors, which cannot be mirrored"):
+        iaa.load(run, flip=True)
+
+
+def test_a_file_of_flipped_images_is_searched_with_flipped_images(home, tmp_path):
+    file = tmp_path / "flip.safetensors"
+    words = ["embed", f"folder:{home / 'data'}", "--split", "all", "--model", str(home / "runs" / "run-1")]
+    assert main([*words, "--flip", "--out", str(file)]) == 0
+    data = Embeddings.load(file)
+    assert data.meta["flip"] is True
+    model = iaa.load(file)
+    paths = [Path(data.meta["root"]) / name for name in data.ids[:3]]
+    torch.testing.assert_close(model.embed(paths), data.z[:3], rtol=1e-4, atol=1e-5)

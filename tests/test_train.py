@@ -2,17 +2,20 @@ import importlib.metadata
 import json
 import logging
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from pytorch_metric_learning import losses as pml
 from pytorch_metric_learning import miners
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import iaa
+import tiny_datasets
 import tiny_runs
 from iaa import models
 from iaa.config import Augment, BatchOptions, Images, Network, Optimizer, RunOptions, Split, load_config
+from iaa.data_source import open_data
 from iaa.run_records import trained_network
 from iaa.runs import KEPT_WEIGHTS
 from iaa.train import train
@@ -135,16 +138,56 @@ def test_a_rate_that_is_far_too_high_ends_with_a_message(data, tmp_path):
         train(config, quiet=True)
 
 
-def test_unreadable_images_are_left_out_on_request(tmp_path, caplog):
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_unreadable_images_of_any_part_are_found_before_training(tmp_path, monkeypatch, part):
     root = tiny_runs.images(tmp_path / "data")
-    (root / "c0" / "0.png").write_text("no image")
-    (root / "c1" / "1.png").write_text("no image")
-    with pytest.raises(ValueError, match="cannot read image"):
-        train(tiny_runs.tiny(root, tmp_path), quiet=True)
+    config = tiny_runs.tiny(root, tmp_path)
+    broken = open_data(config).dataset.part(part).paths[-1]
+    Path(broken).write_text("no image")
+    monkeypatch.setattr("iaa.train._algorithm_1", None)
+    with pytest.raises(ValueError, match=rf"cannot read image {broken}: .*--images.on-bad-image skip"):
+        train(config, quiet=True)
+
+
+def test_unreadable_images_are_left_out_on_request_and_listed(tmp_path, caplog):
+    root = tiny_runs.images(tmp_path / "data")
+    images = sorted(root.glob("*/*.png"))
+    for path in images[::7]:
+        path.write_text("no image")
+    torn = images[1]
+    torn.write_bytes(torn.read_bytes()[:60] + b"x" * 40 + torn.read_bytes()[100:])  # only decoding finds it
     config = tiny_runs.tiny(root, tmp_path, images=Images(size=16, workers=0, on_bad_image="skip"), epochs=1)
-    metrics = json.loads((train(config, quiet=True) / "metrics.json").read_text())
-    test = iaa.Embeddings.load(tmp_path / "run-1" / "embeddings.safetensors")
-    assert metrics["train"]["samples"] + len(test) == 58
+    run = train(config, quiet=True)
+    for path in (*images[::7], torn):
+        assert caplog.text.count(f"left out: cannot read image {path}") == 1
+    left_out = {path.parent.name + "/" + path.name for path in (*images[::7], torn)}
+    assert not left_out & set(iaa.Embeddings.load(run / "embeddings.safetensors").ids)
+    for path in images[::7]:
+        tiny_datasets.image(path, seed=0, size=(20, 20))
+    with pytest.raises(ValueError, match=rf"cannot read image {torn}: .*--images.on-bad-image skip"):
+        train(tiny_runs.tiny(root, tmp_path), quiet=True)
+
+
+def test_a_pretrained_network_is_also_measured_at_its_own_size(tmp_path):
+    root = tiny_runs.images(tmp_path / "data")
+    weights = tmp_path / "w.safetensors"
+    state = models.build("convnet", dim=None).backbone.state_dict()
+    save_file({key: value.contiguous() for key, value in state.items()}, weights)
+    config = tiny_runs.tiny(
+        root,
+        tmp_path,
+        epochs=1,
+        network=Network(dim=8, head="linear", weights=str(weights)),
+        run=RunOptions(out=str(tmp_path), name="run-1", logger="none"),
+    )
+    table = train(config, quiet=True).metrics["table"]
+    assert list(table) == [
+        "pixels (16 x 16)",
+        "pretrained convnet (16 px)",
+        "pretrained convnet (48 px)",
+        "trained",
+    ]
+    assert table["pretrained convnet (16 px)"] != table["pretrained convnet (48 px)"]
 
 
 def test_mixed_precision_and_streams(data, tmp_path):

@@ -16,6 +16,7 @@ from iaa.data import Dataset, load
 from iaa.data.benchmarks import VEHICLEID_SIZES
 from iaa.data.dataset import ClassSplit, draw_classes, make
 from iaa.data.image_dataset import Batch, ImageDataset, loader, transform
+from iaa.data.image_io import UnreadableImage, unreadable
 from iaa.data.sampler import BalancedSampler, Numbered
 from iaa.models import Preprocessing
 from iaa.models.heads import VectorHead
@@ -27,6 +28,7 @@ _log = logging.getLogger("iaa")
 CACHE: dict[str, str | bool] = {"auto": "auto", "on": True, "off": False}
 PIXELS = 16
 """Side of the images that raw pixels are compared on."""
+SKIPS = "--images.on-bad-image skip leaves such images out"
 
 
 class ImageSource:
@@ -43,6 +45,28 @@ class ImageSource:
         check_names((self.dataset, *self.tests.values()))
         root = None if config.root is None else Path(config.root)
         self.root: str | None = str(base_folder(config.data, root, self.tests.values()))
+        self.unreadable: list[UnreadableImage] = []
+        """Images that were left out, by ``check_images`` or later by a loader."""
+
+    def check_images(self) -> None:
+        """Look at the images of all parts, tests included; stop at unreadable ones, or leave them out."""
+        bad = unreadable(path for part in (self.dataset, *self.tests.values()) for path in part.paths)
+        if not bad:
+            return
+        if self.config.images.on_bad_image == "raise":
+            more = f" (and {len(bad) - 1} more: `iaa data check` lists them)" if len(bad) > 1 else ""
+            raise UnreadableImage(bad[0].path, f"{bad[0].reason}{more}; {SKIPS}")
+        self.unreadable += bad
+        names = [error.path for error in bad]
+
+        def readable(part: Dataset) -> Dataset:
+            return part.take(~np.isin(part.paths, names))
+
+        self.dataset = readable(self.dataset)
+        self.tests = {name: readable(part) for name, part in self.tests.items()}
+        for name, part in {"train": self.dataset.part("train"), **self.tests}.items():
+            if not len(part):
+                raise ValueError(f"{self.config.data}: no image of the {name} part can be read")
 
     def training(self, part: Dataset, preprocessing: Preprocessing | None) -> ImageDataset:
         """Images with random crops and flips."""
@@ -50,7 +74,7 @@ class ImageSource:
 
     def batches(self, images: ImageDataset, sampler: BalancedSampler) -> Batches:
         """Training batches of the epoch the sampler is set to."""
-        return loader(images, batches=Numbered(sampler), workers=self.config.images.workers)
+        return _Skippable(loader(images, batches=Numbered(sampler), workers=self.config.images.workers))
 
     def in_order(
         self,
@@ -62,8 +86,8 @@ class ImageSource:
     ) -> Batches:
         """Test-time images, row by row; cached if they are needed ``again``."""
         part = part.take(np.arange(len(part))[rows])
-        images = self._images(part, preprocessing, train=False, cache=again, check=False)
-        return loader(images, batch_size=64, workers=self.config.images.workers)
+        images = self._images(part, preprocessing, train=False, cache=again)
+        return _Skippable(loader(images, batch_size=64, workers=self.config.images.workers))
 
     def raw_features(self) -> tuple[str, nn.Module]:
         """The simplest embedding, which needs no network: small images."""
@@ -74,26 +98,22 @@ class ImageSource:
         return image_ids(part.take(rows.numpy()), Path(self.root or "."))
 
     def _images(
-        self,
-        part: Dataset,
-        preprocessing: Preprocessing | None,
-        *,
-        train: bool,
-        cache: bool,
-        check: bool = True,
+        self, part: Dataset, preprocessing: Preprocessing | None, *, train: bool, cache: bool
     ) -> ImageDataset:
         if preprocessing is None:
             raise ValueError(f"{self.config.data} holds images, but the network takes vectors")
-        images = self.config.images
-        return ImageDataset(
+        options = self.config.images
+        images = ImageDataset(
             part.paths,
             part.labels,
-            transform(train, crop=images.crop, **preprocessing),
-            cache=CACHE[images.cache] if cache else False,
-            on_bad_image=images.on_bad_image,
+            transform(train, crop=options.crop, **preprocessing),
+            cache=CACHE[options.cache] if cache else False,
+            on_bad_image=options.on_bad_image,
             boxes=part.boxes,
-            check=check,
+            check=False,
         )
+        images.bad = self.unreadable  # shared: what a loader cannot decode is listed with the others
+        return images
 
 
 @dataclass(frozen=True)
@@ -126,6 +146,10 @@ class VectorSource:
         self.tests = {"test": self.dataset.part("test")}
         root = file.meta.get("root")
         self.root = root if isinstance(root, str) else None
+        self.unreadable: list[UnreadableImage] = []
+
+    def check_images(self) -> None:
+        """Vectors were checked when their file was read."""
 
     def training(self, part: Dataset, preprocessing: Preprocessing | None = None) -> VectorRows:
         """The vectors as they are."""
@@ -234,6 +258,19 @@ def _split(whole: Dataset, config: Config, known: ClassSplit | None) -> Dataset:
     if split.val_classes and not (known is not None and known.val):
         whole = whole.hold_out(split.val_classes, seed=config.seed)
     return whole if split.per_class is None else whole.per_class(split.per_class, seed=config.seed)
+
+
+@dataclass(frozen=True)
+class _Skippable:
+    """Batches whose unreadable images name the option that leaves them out."""
+
+    batches: Batches
+
+    def __iter__(self) -> Iterator[Batch]:
+        try:
+            yield from self.batches
+        except UnreadableImage as error:
+            raise UnreadableImage(error.path, f"{error.reason}; {SKIPS}") from error
 
 
 @dataclass(frozen=True)

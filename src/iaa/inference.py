@@ -85,7 +85,8 @@ class Model:
     @functools.cached_property
     def identity(self) -> dict[str, Any]:
         """What its embeddings depend on: two models with the same identity embed alike."""
-        return {"weights_sha256": self.weights, "dim": self.dim, "preprocessing": _plain(self)}
+        flip = {"flip": True} if self.network is not None and self.network.flip else {}
+        return {"weights_sha256": self.weights, "dim": self.dim, "preprocessing": _plain(self)} | flip
 
     def embed(
         self,
@@ -189,21 +190,29 @@ class Model:
         return embed_batches(self.head, batches, device=self.device, on_batch=on_batch)[0]
 
 
-def load(path: str | os.PathLike[str], *, device: str = "auto", precision: str = "fp32") -> Model:
+def load(
+    path: str | os.PathLike[str], *, device: str = "auto", precision: str = "fp32", flip: bool = False
+) -> Model:
     """The model of a finished run, of an embeddings file or of ``hf:OWNER/NAME``; no code in it is run.
 
     ``hf:OWNER/NAME@REVISION`` is a model on the Hugging Face hub, downloaded once into its cache.
 
     A run that trained a head on vectors embeds vectors. It embeds images as well if its embeddings file says
     which network made the vectors, and the weights of that network are still available. ``precision`` is what
-    the network computes in: fp32, bf16 or fp16.
+    the network computes in: fp32, bf16 or fp16. With ``flip`` every image is embedded as it is and mirrored,
+    and the mean counts: twice the time. A file made that way is embedded that way without asking.
     """
     if precision not in PRECISIONS:
         raise unknown("precision", precision, PRECISIONS)
     chosen = resolve_device(device)
     name = os.fspath(path)
     place = download(parse_repo(name)) if name.startswith(PREFIX) else Path(name).expanduser()
-    return replace(_load(place, chosen), precision=precision)
+    model = replace(_load(place, chosen), precision=precision)
+    if flip:
+        if model.network is None:
+            raise ValueError(f"{path} embeds vectors, which cannot be mirrored: leave flip out")
+        model.network.flip = True
+    return model
 
 
 def _load(path: Path, chosen: torch.device) -> Model:
@@ -218,6 +227,8 @@ def _load(path: Path, chosen: torch.device) -> Model:
     head, file = network, cast(Path, run.config.vectors_file)
     try:
         images = network_behind(Embeddings.load(file).meta)
+        if images.flip:
+            raise ValueError("its vectors are means over mirror images, behind which no head can be put")
         if images.dim != head.features:
             raise ValueError(f"its vectors have {images.dim} numbers, the head takes {head.features}")
     except (ValueError, OSError, ImportError) as error:
@@ -245,6 +256,7 @@ def network_behind(meta: dict[str, Any]) -> Embedder:
             network = models.build(name, dim=head, weights=file, pool=pool, size=preprocessing["size"])
         if network.dim == dim and weights_hash(network) == expected:
             network.preprocessing = preprocessing
+            network.flip = meta.get("flip") is True
             return network
     raise ValueError(f"the weights of {name} that made it ({source}) are not here any more, or have changed")
 

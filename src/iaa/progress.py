@@ -1,8 +1,9 @@
 """Progress bars on stderr, shown only in a terminal."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -28,6 +29,71 @@ class Bar:
     def show(self, text: str) -> None:
         """What is being done right now."""
         self._bar.update(self._task, text=text)
+
+
+class TimeLeft:
+    """How much of a known amount of work is done, in time: every kind of work at the pace it had so far."""
+
+    def __init__(self, todo: Mapping[str, int], cost: Mapping[str, float]) -> None:
+        """``cost`` is what one of each kind takes, relative to the others, until it has been measured."""
+        self._todo, self._cost = dict(todo), cost
+        self._done = dict.fromkeys(todo, 0)
+        self._spent = dict.fromkeys(todo, 0.0)
+        self._last = time.monotonic()
+
+    def done(self, kind: str, count: int = 1) -> None:
+        """Some work of a kind is done: the time since the last call was spent on it."""
+        now = time.monotonic()
+        self._spent[kind] += now - self._last
+        self._done[kind] += count
+        self._last = now
+
+    @property
+    def seconds(self) -> float:
+        """Seconds left; infinite before anything is done."""
+        measured = sum(self._cost[kind] * count for kind, count in self._done.items())
+        if not measured:
+            return float("inf")
+        unit = sum(self._spent.values()) / measured
+        return sum(
+            max(self._todo[kind] - count, 0)
+            * (self._spent[kind] / count if count else unit * self._cost[kind])
+            for kind, count in self._done.items()
+        )
+
+    @property
+    def share(self) -> float:
+        """The share of the time that has passed."""
+        spent = sum(self._spent.values())
+        return spent / (spent + self.seconds)
+
+
+class WorkBar:
+    """A bar over work of several kinds, with a text next to it."""
+
+    def __init__(self, bar: Progress, left: TimeLeft) -> None:
+        self._bar, self._left = bar, left
+        self._task = bar.add_task("", total=1.0, text="starting", left="")
+
+    def advance(self, kind: str, count: int = 1, text: str | None = None) -> None:
+        """Some work of a kind is done."""
+        self._left.done(kind, count)
+        left = str(timedelta(seconds=round(self._left.seconds)))
+        self._bar.update(self._task, completed=self._left.share, left=left)
+        if text is not None:
+            self.show(text)
+
+    def show(self, text: str) -> None:
+        """What is being done right now."""
+        self._bar.update(self._task, text=text)
+
+
+@contextmanager
+def working(todo: Mapping[str, int], cost: Mapping[str, float], *, quiet: bool = False) -> Iterator[WorkBar]:
+    """A bar over work of several kinds with the time left, as ``TimeLeft`` estimates it."""
+    columns = BarColumn(), TextColumn("{task.fields[left]}"), TextColumn("{task.fields[text]}")
+    with _bar(*columns, quiet=quiet) as bar:
+        yield WorkBar(bar, TimeLeft(todo, cost))
 
 
 @contextmanager

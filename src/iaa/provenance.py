@@ -104,6 +104,7 @@ def describe(network: Embedder, name: str) -> dict[str, Any]:
         "pool": network.pool,
         "weights_sha256": weights_hash(network),
         "preprocessing": json.loads(json.dumps(network.preprocessing)),
+        **({"flip": True} if network.flip else {}),
         "versions": {"python": platform.python_version()}
         | {package: version(package) for package in packages},
     }

@@ -187,6 +187,8 @@ def _empty(config: Config) -> Embedder:
             pretrained=False,
             pool=config.network.pool,
             size=config.images.size,
+            freeze_bn=config.network.freeze_bn,
+            freeze_backbone=config.network.freeze_backbone,
         )
 
 

@@ -183,3 +183,21 @@ def test_names_may_start_from_different_folders(capsys, tmp_path):
     code, out, _ = run(capsys, tmp_path / "new.npz", "--against", tmp_path / "old.npz")
     assert code == 0
     assert "+0.00" in out
+
+
+def test_refinements_are_options_and_refused_where_they_make_no_sense(capsys, bad):
+    plain = json.loads(run(capsys, bad, "--json")[1])["files"][0]["metrics"]["MAP@R"]["value"]
+    for words in (["--expand", "2"], ["--rerank"]):
+        found = json.loads(run(capsys, bad, *words, "--json")[1])
+        assert found["files"][0]["metrics"]["MAP@R"]["value"] > plain
+        assert found["refinement"][words[0].removeprefix("--")]
+    for words, message in (
+        (["--rerank", "--per-class"], "leave --gallery-draws and --per-class out"),
+        (["--augment-gallery", "2"], "queries apart from the gallery"),
+        (["--rerank", "--expand", "2"], "choose one of them"),
+        (["--expand", "-1"], "expand must be at least 0"),
+    ):
+        code, _, err = run(capsys, bad, *words)
+        assert code == 2
+        assert message in err
+        assert len(err.strip().splitlines()) == 1

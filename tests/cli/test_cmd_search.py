@@ -12,6 +12,8 @@ import tiny_datasets
 import tiny_runs
 from iaa.cli import main
 from iaa.retrieval.embeddings import Embeddings
+from iaa.retrieval.index import Index
+from iaa.retrieval.query_expansion import expand
 from iaa.train import train
 
 
@@ -262,3 +264,34 @@ def test_progress_shows_while_a_gallery_is_embedded(home, tmp_path, capsys, monk
     shown = capsys.readouterr().err
     assert "gallery" in shown
     assert "50/50" in shown
+
+
+def test_refinements_are_options_of_a_search(home, capsys):
+    query = home / "data" / "c3" / "2.png"
+    model = iaa.load(home / "runs" / "run-1")
+    gallery = iaa.Gallery.open(model)
+    row = gallery.rows_by_path[str(query)]
+    z = model.embed([query])
+    for words, options, note in (
+        (["--expand", "2"], {"expand": 2}, "after query expansion"),
+        (["--rerank"], {"rerank": True}, "re-ranked by shared neighbours"),
+        (["--augment-gallery", "2"], {"index": Index(expand(gallery.data.z, neighbors=2))}, "augmentation"),
+    ):
+        expected = gallery.search(z, top=3, exclude=[row], **options)[0]
+        code, out, _ = search(capsys, home, query, "--top", "3", "--json", *words)
+        assert code == 0
+        hits = json.loads(out)["queries"][0]["hits"]
+        assert [hit["row"] for hit in hits] == [hit.row for hit in expected]
+        assert note in search(capsys, home, query, *words)[1]
+    assert search(capsys, home, query, "--rerank", "--expand", "2")[2].strip().endswith("choose one of them")
+
+
+def test_flip_embeds_the_gallery_and_the_query_mirrored_as_well(home, capsys):
+    query = home / "data" / "c3" / "2.png"
+    code, out, _ = search(capsys, home, query, "--json", "--flip")
+    assert code == 0
+    model = iaa.load(home / "runs" / "run-1", flip=True)
+    hit = json.loads(out)["queries"][0]["hits"][0]
+    z = model.embed([query, hit["path"]], normalize=True)
+    assert hit["similarity"] == pytest.approx(float(z[0] @ z[1]), abs=1e-4)
+    search(capsys, home, query)  # back to what the other tests expect

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from iaa.retrieval.classify import Identifier
-from iaa.retrieval.open_set import _student, calibrate, draw_shots, rate
+from iaa.retrieval.open_set import _equal_rates, _student, calibrate, draw_shots, rate
 
 
 def blobs(classes=12, each=9, dim=6, *, noise=0.3, seed=0):
@@ -90,16 +90,41 @@ def test_students_quantile(freedom, quantile):
     assert _student(freedom) == pytest.approx(quantile, rel=1e-3)
 
 
-def test_the_threshold_is_the_best_there_is():
-    from iaa.retrieval.open_set import _balanced
-
+def test_the_threshold_keeps_as_many_as_it_catches():
     g = torch.Generator().manual_seed(0)
     known, unknown = torch.randn(50, generator=g) + 1, torch.randn(70, generator=g)
-    score = _balanced(known, unknown)
-    best = float((known >= score).double().mean() + (unknown < score).double().mean())
+    score = _equal_rates(known, unknown)
+    gap = abs(float((known >= score).double().mean() - (unknown < score).double().mean()))
     for cut in torch.linspace(-3, 4, 500):
-        other = float((known >= cut).double().mean() + (unknown < cut).double().mean())
-        assert other <= best + 1e-9
+        assert abs(float((known >= cut).double().mean() - (unknown < cut).double().mean())) >= gap - 1e-9
+
+
+def test_an_interval_counts_a_class_as_one_that_asks_and_as_one_that_answers():
+    """Half of the classes come in pairs that are taken for each other: both miss, so the pairs count."""
+    labels = torch.arange(40).repeat_interleave(10)
+    paired = labels < 20
+    hit, without = ~paired, torch.ones(400, dtype=torch.bool)
+    nearest = torch.where(paired, labels ^ 1, 39 - labels)
+    alone, both = rate(hit, labels), rate(hit, labels, nearest=nearest, without=without)
+    assert both.share == alone.share == 0.5
+    assert 1.3 < (both.high - both.low) / (alone.high - alone.low) < 2
+
+
+def test_the_interval_covers_classes_outside_where_some_resemble_each_other():
+    """Galleries drawn from groups of similar classes: the rate of further classes lies within."""
+    inside = 0
+    for seed in range(40):
+        g = torch.Generator().manual_seed(seed)
+        groups = torch.randint(0, 40, (120,), generator=g)
+        centre = torch.randn(40, 12, generator=g)[groups] + 0.45 * torch.randn(120, 12, generator=g)
+        labels = torch.arange(120).repeat_interleave(6)
+        z = centre[labels] + 0.5 * torch.randn(720, 12, generator=g)
+        known = labels < 30
+        found = calibrate(z[known], labels[known], how="mean")
+        scores = Identifier(z[known], labels[known], how="mean").rank(z[~known], top=1).score[:, 0]
+        rate_outside = float((scores < found.score).double().mean())
+        inside += found.unknown_caught.low <= rate_outside <= found.unknown_caught.high
+    assert inside >= 36
 
 
 def test_too_little_to_learn_a_threshold_from_is_said():

@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 import iaa
 import tiny_runs
 from iaa.config import Images, Network, Split
+from iaa.export.export_run import export_safetensors
 from iaa.models import build
 from iaa.training.defaults import OFFLINE_NETWORK, resolve
 from iaa.training.rungs import Rung
@@ -55,7 +56,9 @@ def run(start, tmp_path_factory):
 def test_every_rung_is_scored_and_the_best_on_held_out_classes_is_the_model(run):
     ladder = run.metrics["ladder"]
     assert [rung["name"] for rung in ladder["rungs"]] == ["frozen", "whitening", "head + IAA"]
-    assert list(run.metrics["table"]) == ["frozen", "whitening", "head + IAA"]
+    own_size = "frozen (48 px)"  # convnet was made for that, and the rungs have 16 px
+    assert list(run.metrics["table"]) == [own_size, "frozen", "whitening", "head + IAA"]
+    assert run.metrics["table"][own_size] != run.metrics["table"]["frozen"]
     means = {rung["name"]: np.mean([fold["MAP@R"] for fold in rung["held_out"]]) for rung in ladder["rungs"]}
     assert means[ladder["chosen"]] == max(means.values())
     assert run.metrics["test"] == run.metrics["table"][ladder["chosen"]]
@@ -101,17 +104,25 @@ def test_an_interrupted_ladder_continues(start, run, monkeypatch):
     assert iaa.train(resume=stopped, quiet=True).metrics["table"] == run.metrics["table"]
 
 
-def test_unreadable_images_of_any_part_stop_it_or_are_left_out(start, tmp_path, caplog):
+def test_unreadable_images_of_any_part_stop_it_or_are_left_out(start, tmp_path, caplog, monkeypatch):
     data = tiny_runs.images(tmp_path / "data", classes=8)
-    broken = sorted(data.glob("*/*.png"))[-1]
-    broken.write_text("not an image")
+    broken, torn = sorted(data.glob("*/*.png"))[-1], sorted(data.glob("*/*.png"))[0]
     wanted = replace(config(start, tmp_path), data=f"folder:{data}", effort="quick")
-    with pytest.raises(ValueError, match=rf"{broken.name}: .*--images.on-bad-image skip"):
+    torn.write_bytes(
+        b"".join([torn.read_bytes()[:60], b"x" * 40, torn.read_bytes()[100:]])
+    )  # ends as it should
+    with pytest.raises(ValueError, match=rf"{torn.name}: .*--images.on-bad-image skip"):
         iaa.train(wanted, quiet=True)
+    broken.write_text("not an image")
+    with monkeypatch.context() as patch:
+        patch.setattr("iaa.training.model_ladder.cached_features", None)  # found before the pass
+        with pytest.raises(ValueError, match=rf"{broken.name}: .*--images.on-bad-image skip"):
+            iaa.train(wanted, quiet=True)
     skipping = replace(wanted, images=replace(wanted.images, on_bad_image="skip"))
     run = iaa.train(skipping, quiet=True)
     assert run.finished
     assert str(broken) in caplog.text
+    assert str(torn) in caplog.text
 
 
 def test_too_few_classes_are_refused(start, tmp_path):
@@ -197,3 +208,42 @@ def test_the_configuration_names_the_chosen_head(run):
     saved = json.loads((run / "config.json").read_text())
     assert saved["network"]["head"] != "auto"
     assert saved["model"] == "convnet"
+
+
+@pytest.mark.parametrize("name", ["frozen", "whitening", "head + IAA"])
+def test_the_model_card_says_what_was_frozen_and_what_was_trained(start, run, monkeypatch, name):
+    def choose(rungs):
+        return next(rung for rung in rungs if rung.name == name)
+
+    monkeypatch.setattr("iaa.training.model_ladder._choose", choose)
+    chosen = iaa.train(replace(config(start, run.path.parent), epochs=iaa.Config().epochs), quiet=True)
+    out = run.path.parent / f"card-{name[:4]}"
+    export_safetensors(chosen.model, out)
+    card = (out / "README.md").read_text()
+    assert "backbone frozen" in card
+    assert ("| training | none |" in card) == (name != "head + IAA")
+    assert ("| loss | norm_softmax |" in card) == (name == "head + IAA")
+    assert ("| epochs | 10 on features of the frozen network |" in card) == (name == "head + IAA")
+
+
+def test_constant_features_leave_the_other_rungs_out(start, tmp_path):
+    for label in range(8):
+        for number in range(3):
+            path = tmp_path / "data" / f"c{label}" / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (20, 20), (9, 9, 9)).save(path)
+    wanted = replace(config(start, tmp_path), data=f"folder:{tmp_path / 'data'}")
+    ladder = iaa.train(wanted, quiet=True).metrics["ladder"]
+    assert ladder["chosen"] == "frozen"
+    assert all(rung["left_out"] for rung in ladder["rungs"][1:])
+
+
+def test_a_folder_of_one_class_and_weights_that_are_not_there_are_one_line(start, tmp_path):
+    data = tiny_runs.images(tmp_path / "data", classes=1)
+    wanted = replace(config(start, tmp_path), data=f"folder:{data}")
+    with pytest.raises(ValueError, match="class") as error:
+        iaa.train(wanted, quiet=True)
+    assert "\n" not in str(error.value)
+    network = replace(wanted.network, weights="nowhere.safetensors")
+    with pytest.raises(OSError, match=r"nowhere\.safetensors"):
+        iaa.train(replace(config(start, tmp_path), network=network), quiet=True)

@@ -13,9 +13,10 @@ SMALLEST = 0.05
 def untrained_rows(table: Mapping[str, Mapping[str, Scores]], test: str) -> dict[str, Scores]:
     """The rows of a run's score table that were measured before training, for one test set.
 
-    Where heads were compared, that is the frozen network alone.
+    Where heads were compared, that is the frozen network alone, at every image size it was measured at.
     """
-    names = ["frozen"] if "frozen" in table else [name for name in table if not name.startswith("trained")]
+    frozen = [name for name in table if name.startswith("frozen")]
+    names = frozen or [name for name in table if not name.startswith("trained")]
     return {name: table[name][test] for name in names if test in table[name]}
 
 

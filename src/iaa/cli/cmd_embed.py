@@ -57,6 +57,8 @@ class NetworkOptions:
     """How the network's last feature maps are pooled."""
     size: int | None = None
     """Side of the images in pixels; without it, what the network was made for."""
+    flip: bool = False
+    """Embed every image as it is and mirrored, and take the mean: twice the time."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,9 @@ def command(
     keep_freed_memory()
     torch.manual_seed(seed)
     options = asdict(network)
+    flip = options.pop("flip")
     embedder, name, source = open_network(options.pop("model"), options)
+    embedder.flip = flip
     base = base_folder(spec, data.root, targets.values())
     images = distinct_images(targets.values(), base)
     dataset = _dataset(images, embedder, data.on_bad_image)

@@ -36,6 +36,10 @@ def command(
     remove: tuple[str, ...] = (),
     store: str | None = None,
     index: Literal["auto", "exact", "flat", "hnsw", "ivf"] = "auto",
+    expand: int = 0,
+    augment_gallery: int = 0,
+    rerank: bool = False,
+    flip: bool = False,
     json: bool = False,
     html: Path | None = None,
     device: str = "auto",
@@ -63,6 +67,14 @@ def command(
             the gallery there instead of in RUN/galleries; #NAME behind it names the collection.
         index: Exact, or an index of faiss or Milvus (hnsw and ivf are approximate; their measured recall is
             printed). Auto is exact for a file and hnsw for a new collection of Milvus.
+        expand: Query expansion: add this many nearest images to every query and search again. It helps where
+            classes have more images than that in the gallery, else it harms.
+        augment_gallery: Database augmentation: the same for every image of the gallery before it is searched,
+            for which each is compared with all others (seconds for 10,000 images).
+        rerank: k-reciprocal re-ranking among the 1,000 nearest of every query, some 0.1 seconds each, for
+            classes of ten images or more.
+        flip: Embed every image as it is and mirrored, and take the mean: twice the time, and the gallery is
+            embedded anew.
         json: Print JSON instead of tables.
         html: Also write a page with the images to this file.
         device: auto, cpu, cuda, cuda:1, mps.
@@ -76,7 +88,11 @@ def command(
     from iaa.gallery.search_results import read_queries
     from iaa.inference import load
 
-    model = load(run, device=device, precision=precision)
+    if rerank and (expand or augment_gallery):
+        raise ValueError("--rerank does not go with --expand or --augment-gallery: choose one of them")
+    if augment_gallery and store:
+        raise ValueError("--augment-gallery needs the gallery in memory: leave --store out")
+    model = load(run, device=device, precision=precision, flip=flip)
     kind = None if index == "auto" or store is None else "flat" if index == "exact" else index
     opened = _open(model, gallery, store=store, index=kind, add=add, remove=remove, devices=devices)
     if not queries:
@@ -97,9 +113,9 @@ def command(
 
         own = opened if gallery is None else _own(model)
         classifier = open_classifier(opened, how=how, own=own)
-    output = _search(opened, embedded, top, classifier, "exact" if index == "auto" or store else index) | {
-        "run": str(run)
-    }
+    refinement = {"expand": expand, "augment_gallery": augment_gallery, "rerank": rerank}
+    asked = "exact" if index == "auto" or store else index
+    output = _search(opened, embedded, top, classifier, asked, refinement) | {"run": str(run)}
     if html is not None:
         from iaa.gallery.results_page import write_page
 
@@ -110,13 +126,22 @@ def command(
 
 
 def _search(
-    gallery: "Gallery", queries: "Queries", top: int, classifier: "GalleryClassifier | None", kind: str
+    gallery: "Gallery",
+    queries: "Queries",
+    top: int,
+    classifier: "GalleryClassifier | None",
+    kind: str,
+    refinement: dict[str, Any],
 ) -> dict[str, Any]:
     """All that is printed, written as JSON and shown on the page."""
     from iaa.gallery.search_results import answer, describe_classifier
     from iaa.retrieval.index import Index
+    from iaa.retrieval.query_expansion import expand
 
-    index = None if kind == "exact" else Index(gallery.data.z, kind=kind)
+    neighbors, options = refinement["augment_gallery"], {k: refinement[k] for k in ("expand", "rerank")}
+    index = None
+    if kind != "exact" or neighbors:
+        index = Index(expand(gallery.data.z, neighbors=neighbors) if neighbors else gallery.data.z, kind=kind)
     about: dict[str, Any] = {"kind": kind} if index is not None else gallery.snapshot.index()
     if index is not None and len(index) > 1:
         about["recall_at_10"] = index.recall()
@@ -124,7 +149,8 @@ def _search(
         "gallery": gallery.describe(),
         "index": about,
         "classifier": None if classifier is None else describe_classifier(classifier),
-        "queries": answer(gallery, queries, top=top, classifier=classifier, index=index),
+        "refinement": refinement,
+        "queries": answer(gallery, queries, top=top, classifier=classifier, index=index, **options),
         "unreadable": [{"query": name, "reason": reason} for name, reason in queries.unreadable.items()],
     }
 
@@ -173,7 +199,11 @@ def _size(images: int, classes: int) -> str:
 def _summary(output: dict[str, Any]) -> str:
     """What was searched, how, and what counts as unknown, in a sentence."""
     gallery, index, classifier = output["gallery"], output["index"], output["classifier"]
-    text = f"{_size(gallery['images'], gallery['classes'])}, cosine similarity"
+    refinement = output["refinement"]
+    text = f"{_size(gallery['images'], gallery['classes'])}, "
+    text += "re-ranked by shared neighbours" if refinement["rerank"] else "cosine similarity"
+    if refinement["expand"] or refinement["augment_gallery"]:
+        text += " after query expansion" if refinement["expand"] else " after database augmentation"
     if "recall_at_10" in index:
         text += f"; {index['kind']} finds {100 * index['recall_at_10']:.1f} % of the true ten nearest"
     if classifier is not None and classifier["threshold"] is not None:

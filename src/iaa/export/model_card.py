@@ -84,6 +84,16 @@ def _recipe(config: Config, metrics: Mapping[str, Any], environment: Mapping[str
     )
     versions = environment.get("versions", {})
     optimizer = config.optimizer
+    made_with = (
+        f"iaa {versions.get('iaa')}, torch {versions.get('torch')}, commit {environment.get('commit')}"
+    )
+    if not config.trains:
+        head = (
+            "whitening, computed from the class covariances" if config.network.head == "whitening" else "none"
+        )
+        rows = {"network": config.network_name, "head": head, "training": "none", "made with": made_with}
+        return _table(rows)
+    on_features = " on features of the frozen network" if config.network.freeze_backbone else ""
     rows = {
         "network": config.network_name,
         "loss": " ".join([config.loss, *(f"{key}={value}" for key, value in config.loss_options.items())]),
@@ -91,12 +101,17 @@ def _recipe(config: Config, metrics: Mapping[str, Any], environment: Mapping[str
         "batch": f"{config.batch.classes} classes, {config.batch.per_class} of each",
         "optimiser": f"{optimizer.name}, rate {optimizer.lr:g} (head x {optimizer.head_factor:g}), "
         f"weight decay {optimizer.weight_decay:g}, {optimizer.schedule}",
-        "epochs": f"{config.epochs} (these weights: epoch {metrics['epoch'] + 1}, the {_chosen(metrics)})",
+        "epochs": f"{config.epochs}{on_features}"
+        if "ladder" in metrics
+        else f"{config.epochs} (these weights: epoch {metrics['epoch'] + 1}, the {_chosen(metrics)})",
         "precision and seed": f"{config.precision}, {config.seed}",
         "training time": f"{metrics['training_seconds'] / 60:.1f} minutes",
-        "made with": f"iaa {versions.get('iaa')}, torch {versions.get('torch')}, "
-        f"commit {environment.get('commit')}",
+        "made with": made_with,
     }
+    return _table(rows)
+
+
+def _table(rows: Mapping[str, str]) -> str:
     lines = ["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in rows.items())]
     return "\n".join(lines) + "\n\nEvery option is in `config.json`."
 

@@ -29,7 +29,7 @@ class Hit(NamedTuple):
     row: int
     """Its position in the gallery."""
     similarity: float
-    """Cosine, 1 at most."""
+    """Cosine, 1 at most; after re-ranking another number, also 1 at most."""
     label: str
     id: str
 
@@ -150,13 +150,15 @@ def answer(
     top: int = 5,
     classifier: "GalleryClassifier | None" = None,
     index: Index | None = None,
+    expand: int = 0,
+    rerank: bool = False,
 ) -> list[dict[str, Any]]:
     """Per query its most similar images, never itself, and with a classifier its likeliest classes."""
     if not queries.ids:
         return []
     rows = gallery.rows_by_path
     own = [rows.get(os.path.abspath(id), []) for id in queries.ids]
-    results = gallery.search(queries.z, top=top, exclude=own, index=index)
+    results = gallery.search(queries.z, top=top, exclude=own, index=index, expand=expand, rerank=rerank)
     answers: list[dict[str, Any]] = [
         {
             "query": id,

@@ -2,6 +2,7 @@
 
 from typing import Any, Literal, TypedDict
 
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -55,10 +56,17 @@ class Embedder(nn.Module):
         self.name = name
         self.loaded: Loaded | None = None
         self.freeze_bn = freeze_bn
+        self.flip = False
+        """Whether an embedding is the mean of those of an image and of its mirror image, each of length 1."""
         self.freeze_backbone(freeze_backbone)
 
     def forward(self, images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch {self.dim}"]:
         """Un-normalised embeddings of images that went through a transform with ``preprocessing``."""
+        if not self.flip:
+            return self._embed(images)
+        return (F.normalize(self._embed(images)) + F.normalize(self._embed(images.flip(3)))) / 2
+
+    def _embed(self, images: Tensor) -> Tensor:
         features = self.backbone(images)
         if features.ndim == 4:  # some timm models pool by themselves
             average = features.mean((2, 3))

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.knn import Neighbors, knn, without
 from iaa.retrieval.metrics import PerQuery, score_queries
+from iaa.retrieval.refinement import Refinement, score_refined
 from iaa.retrieval.significance import Difference, intervals, paired, sampled_mean
 
 
@@ -85,17 +87,26 @@ def evaluate(
     split: str | None = "test",
     distance: str = "cosine",
     index: str | None = None,
+    expand: int = 0,
+    augment_gallery: int = 0,
+    rerank: bool = False,
     tick: Callable[[float], None] = _silent,
 ) -> Evaluation:
-    """Score the rows of a split: leave-one-out, or by the roles in the file."""
+    """Score the rows of a split: leave-one-out, or by the roles in the file.
+
+    ``expand`` adds to every query its nearest of the gallery (query expansion), ``augment_gallery`` to every
+    gallery image its nearest of the others (database augmentation), and ``rerank`` puts the nearest of each
+    query into the order of k-reciprocal re-ranking.
+    """
+    refinement = Refinement(expand, augment_gallery, rerank)
     rows = _rows(data, split)
     roles = [data.role[row] for row in rows.tolist()]
     if set(roles) == {"both"}:
-        return _evaluate(data, rows, None, ks, distance, index, tick)
+        return _evaluate(data, rows, None, ks, distance, index, tick, refinement)
     asks, answers = (torch.tensor([role in (own, "both") for role in roles]) for own in ("query", "gallery"))
     if not bool(asks.any()) or not bool(answers.any()):
         raise ValueError(f"there must be queries and a gallery, but every role is {roles[0]!r}")
-    return _evaluate(data, rows[asks], rows[answers], ks, distance, index, tick)
+    return _evaluate(data, rows[asks], rows[answers], ks, distance, index, tick, refinement)
 
 
 def draw_galleries(
@@ -223,6 +234,7 @@ def _evaluate(
     distance: str,
     index: str | None,
     tick: Callable[[float], None],
+    refinement: Refinement | None = None,
 ) -> Evaluation:
     whole = len(query) == len(data)  # then without a copy
     target = None if gallery is None else (data.z[gallery], data.labels[gallery])
@@ -230,7 +242,8 @@ def _evaluate(
     if data.sequence or (gallery is not None and bool(torch.isin(query, gallery).any())):
         numbers = _groups(data)
         groups = numbers[query], numbers[query if gallery is None else gallery]
-    result = score_queries(
+    score = partial(score_refined, refinement) if refinement else score_queries
+    result = score(
         data.z if whole else data.z[query],
         data.labels[query],
         gallery=target,

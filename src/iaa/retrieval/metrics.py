@@ -129,6 +129,15 @@ def score_queries(
     return replace(result, index_recall=recall, sample=sample, exact=exact)
 
 
+def score_lists(hit: Bool[Tensor, "q k"], positives: Int64[Tensor, " q"], *, depth: int = 1) -> PerQuery:
+    """Metrics from whether each neighbour, nearest first, is a positive; as many as the largest K and R."""
+    nothing = torch.zeros(len(hit), dtype=torch.float64, device=hit.device)
+    result = PerQuery(positives, torch.full_like(positives, depth + 1), nothing, nothing.clone(), depth)
+    rows = result.counted.nonzero()[:, 0]
+    _fill(result, rows, hit[rows])
+    return result
+
+
 @dataclass(frozen=True, eq=False)
 class _Asked:
     """Queries and gallery; one object for both means leave-one-out, where no query answers itself."""

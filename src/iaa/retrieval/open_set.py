@@ -1,8 +1,9 @@
 """Or none of them? A score below which a query is called unknown, learned from classes held out in turns."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -10,8 +11,10 @@ from torch import Tensor
 
 from iaa.retrieval.classify import Identifier
 
-TURNS, MOST = 10, 4000
+TURNS, MOST = 20, 4000
 """Times that a part of the classes is held out, and known and unknown queries asked in all."""
+MANY = 2000
+"""Images of a gallery from which on half as many turns do: a tenth less of them changes little."""
 MIN_CLASSES, MIN_AUROC = 8, 0.6
 """Classes and AUROC below which there is no threshold: it would say nothing."""
 
@@ -51,23 +54,23 @@ def calibrate(
     *,
     asks: Bool[Tensor, " n"] | None = None,
     shots: int | None = None,
-    turns: int = TURNS,
+    turns: int | None = None,
     seed: int = 0,
     reference: tuple[Tensor, Tensor] | None = None,
     **options: Any,
 ) -> Threshold:
     """The threshold that serves queries of known and of unknown classes equally well in this gallery.
 
-    In turns a tenth of the classes is left out of the gallery and asked for: unknown queries meet the others
-    with all their images. A tenth of the images of every other class (at least one, in as many turns as it
-    has images) is left out in the same turn and asked for: known queries meet their class without themselves.
+    In turns a few of the classes are left out of the gallery and asked for: unknown queries meet the others
+    with all their images. A few images of every other class (at least one, in as many turns as it has
+    images) are left out in the same turn and asked for: known queries meet their class without themselves.
 
     Args:
         z: embeddings of the gallery's images.
         labels: their classes.
         asks: rows that may ask, such as those of classes that were not trained on; all by default.
         shots: images that a class has in the gallery at most, if it is to stand for one of smaller classes.
-        turns: times that a part of the classes is held out.
+        turns: times that a part of the classes is held out; 20, or 10 in a gallery of many images, if None.
         seed: draws the parts.
         reference: further classes that lend covariance.
         options: those of ``Identifier``.
@@ -81,7 +84,7 @@ def calibrate(
         )
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(names), generator=generator)
-    turns = min(turns, held_out)
+    turns = min(turns or (TURNS if len(z) < MANY else TURNS // 2), held_out)
     askers = torch.zeros(len(names), dtype=torch.bool).index_fill_(0, member[may_ask], True)
     order = torch.cat([order[askers[order]], order[~askers[order]]])  # every turn holds out some that ask
     class_turn = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order)) % turns)[member]
@@ -91,8 +94,8 @@ def calibrate(
     ) % turns  # so that the first images are asked for before it is held out
     share = min(1.0, MOST / max(1, int(may_ask.sum())))
     chosen = may_ask & (torch.rand(len(labels), generator=generator) < share)
-    inside: list[tuple[Tensor, Tensor]] = []
-    outside: list[tuple[Tensor, Tensor]] = []
+    inside: list[_Asked] = []
+    outside: list[_Asked] = []
     for turn in range(turns):
         others = class_turn != turn
         left_out = others & (image_turn == turn)
@@ -107,46 +110,73 @@ def calibrate(
             identifier = Identifier(z[rows], member[rows], reference=reference, given_frame=frame, **options)
             frame = identifier.frame  # knows none of this turn's queries
             if bool(queries.any()):
-                scores.append((identifier.rank(z[queries], top=1).score[:, 0], member[queries]))
+                guess = identifier.rank(z[queries], top=2)
+                scores.append(_Asked(member[queries], guess.label[:, 0], *guess.score.T))
     if not inside:
         raise ValueError("a threshold needs classes of two images or more: no query of a known class is left")
-    (yes, yes_class), (no, no_class) = (
-        (torch.cat(column) for column in zip(*scores, strict=True)) for scores in (inside, outside)
-    )
-    apart = auroc(yes, no)
+    yes, no = (_Asked(*map(torch.cat, zip(*scores, strict=True))) for scores in (inside, outside))
+    apart = auroc(yes.score, no.score)
     if apart < MIN_AUROC:
         raise ValueError(f"known and unknown queries cannot be told apart: their AUROC is {apart:.2f}")
-    kept, caught = torch.zeros_like(yes_class, dtype=torch.bool), torch.zeros_like(no_class, dtype=torch.bool)
     turn_of = torch.empty_like(order).index_copy_(0, member, class_turn)
-    for turn in range(turns):  # a threshold looks better on the queries that it was chosen by
-        known, unknown = turn_of[yes_class] == turn, turn_of[no_class] == turn
-        score = _balanced(yes[~known], no[~unknown])
-        kept[known], caught[unknown] = yes[known] >= score, no[unknown] < score
+    limit = torch.empty(turns)  # a threshold looks better on the queries that it was chosen by
+    for turn in range(turns):
+        limit[turn] = _equal_rates(*(asked.score[turn_of[asked.label] != turn] for asked in (yes, no)))
     size = int(torch.bincount(member).median())
     return Threshold(
-        _balanced(yes, no),
-        rate(kept, yes_class),
-        rate(caught, no_class),
+        _equal_rates(yes.score, no.score),
+        yes.rate(limit[turn_of[yes.label]], torch.ge),
+        no.rate(limit[turn_of[no.label]], torch.lt),
         apart,
         held_out,
         size if shots is None else min(size, shots),
     )
 
 
-def rate(hit: Bool[Tensor, " q"], labels: Int64[Tensor, " q"]) -> Rate:
+class _Asked(NamedTuple):
+    """Queries: their class, the nearest class of the gallery, its score, and that of the next class."""
+
+    label: Int64[Tensor, " q"]
+    nearest: Int64[Tensor, " q"]
+    score: Float[Tensor, " q"]
+    next_score: Float[Tensor, " q"]
+
+    def rate(self, limit: Tensor, compare: Callable[[Tensor, Tensor], Tensor]) -> Rate:
+        """The share whose score compares so with the limit."""
+        hit, without = compare(self.score, limit), compare(self.next_score, limit)
+        return rate(hit, self.label, nearest=self.nearest, without=without)
+
+
+def rate(
+    hit: Bool[Tensor, " q"],
+    labels: Int64[Tensor, " q"],
+    *,
+    nearest: Int64[Tensor, " q"] | None = None,
+    without: Bool[Tensor, " q"] | None = None,
+) -> Rate:
     """The share of hits with a 95 % interval over classes, because images of one class resemble each other.
 
     Wilson's interval at the number of independent queries that would vary as much as the classes do, with the
-    quantile of Student's t for that many classes.
+    quantile of Student's t for that many classes. A class counts twice, as one that is asked for and as one
+    in the gallery: ``nearest`` is the class that decided over a query, and ``without`` would be the hit
+    without it. Classes that resemble each other miss together, which makes the interval wider.
     """
-    member = labels.unique(return_inverse=True)[1]
-    size = torch.bincount(member).double()
+    answers = labels if nearest is None else nearest
+    member = torch.cat([labels, answers]).unique(return_inverse=True)[1]
+    member, answered = member.chunk(2)
+    size = torch.bincount(member, minlength=int(max(member.max(), answered.max())) + 1).double()
     hits = torch.zeros_like(size).index_add_(0, member, hit.double())
-    classes, total = len(size), float(size.sum())
+    total = float(size.sum())
     share = float(hits.sum()) / total
+    influence = hits - share * size  # of a class on the sum of hits: the jackknife to first order
+    if without is not None:
+        change = (without.double() - hit.double()).where(member != answered, 0)
+        influence = influence - torch.zeros_like(size).index_add_(0, answered, change)
+        influence = influence - influence.mean()
+    classes = int((size > 0).sum())
     if classes < 2:
         return Rate(share, 0.0, 1.0)
-    variance = classes / (classes - 1) * float((hits - share * size).square().sum()) / total**2
+    variance = classes / (classes - 1) * float(influence.square().sum()) / total**2
     plain = share * (1 - share)
     independent = min(plain / variance, total) if variance > 0 else total if plain else float(classes)
     t = _student(classes - 1)
@@ -196,13 +226,16 @@ def _cut(member: Tensor, place: Tensor, kept: Tensor, shots: int) -> Bool[Tensor
     return mask
 
 
-def _balanced(known: Tensor, unknown: Tensor) -> float:
-    """The threshold with the best mean of both shares; the middle of the gap it lies in."""
+def _equal_rates(known: Tensor, unknown: Tensor) -> float:
+    """The threshold that keeps as large a share of the known as it catches of the unknown.
+
+    The best sum of both often has several maxima far apart, between which a few queries decide.
+    """
     values = torch.cat([known, unknown]).unique()
     cuts = torch.cat([values[:1], (values[1:] + values[:-1]) / 2])
     kept = 1 - torch.searchsorted(known.sort().values, cuts).double() / len(known)
     caught = torch.searchsorted(unknown.sort().values, cuts).double() / len(unknown)
-    return float(cuts[int((kept + caught).argmax())])
+    return float(cuts[int((kept - caught).abs().argmin())])
 
 
 def _student(freedom: int) -> float:

@@ -1,17 +1,18 @@
 """Features of a frozen network for a whole dataset, computed once and cached next to the runs."""
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
 
 from iaa.config import Config
 from iaa.data import Dataset
 from iaa.data.image_dataset import ImageDataset, transform
 from iaa.data.image_io import UnreadableImage
-from iaa.data.image_ref import box_array
-from iaa.data_source import ImageSource
+from iaa.data.image_ref import ImageRef, box_array
+from iaa.data_source import SKIPS, ImageSource
 from iaa.embed import PRECISIONS, embed_images, resolve_device
 from iaa.models import Embedder
 from iaa.progress import counting
@@ -26,22 +27,19 @@ _log = logging.getLogger("iaa.train")
 
 
 def cached_features(
-    config: Config, source: ImageSource, network: Embedder, *, quiet: bool = False
+    config: Config,
+    source: ImageSource,
+    network: Embedder,
+    parts: Mapping[str, Dataset],
+    *,
+    quiet: bool = False,
 ) -> dict[str, Embeddings]:
-    """Embeddings by ``network`` of the training images (``"train"``) and of every test set by its name.
+    """Embeddings by ``network`` of some parts of the data, by their names.
 
     They are computed once for the same images and weights; what an interrupted pass has finished is kept.
     """
-    parts = {"train": source.dataset.part("train"), **source.tests}
-    base = Path(source.root or ".")
-    images = distinct_images(parts.values(), base)
-    key = describe(network, config.model) | {
-        "data_sha256": data_hash(parts.values(), base, images),
-        "precision": config.precision,
-    }
-    name = fingerprint(key)[:20]
-    folder = Path(config.run.out).expanduser() / CACHE
-    files = {part: folder / f"{name}-{part}.safetensors" for part in parts}
+    images, key, files = _request(config, source, network, parts)
+    folder, name = next(iter(files.values())).parent, fingerprint(key)[:20]
     if all(file.is_file() for file in files.values()):
         _log.info("features of %s images are cached in %s", f"{len(images):,}", folder)
         return {part: Embeddings.load(file) for part, file in files.items()}
@@ -73,8 +71,9 @@ def cached_features(
             raise ValueError("not one image could be read")
         ids = list(images)
         position = {ids[row]: number for number, row in enumerate(rows.tolist())}
+        base = Path(source.root or ".")
         meta = {**key, "root": str(base), "weights": _source(network)}
-        made = {part: _part(dataset_, base, position, z, meta) for part, dataset_ in parts.items()}
+        made = {name: assemble(part, base, position, z, meta) for name, part in parts.items()}
         for part, embeddings in made.items():
             embeddings.save(files[part])
         shards.remove()
@@ -83,10 +82,24 @@ def cached_features(
     return made
 
 
-def _part(
-    dataset: Dataset, base: Path, position: dict[str, int], z: torch.Tensor, meta: dict[str, object]
-) -> Embeddings:
-    return assemble(dataset, base, position, z, meta)
+def uncached(config: Config, source: ImageSource, network: Embedder, parts: Mapping[str, Dataset]) -> int:
+    """The number of images that ``cached_features`` would have to embed."""
+    images, _, files = _request(config, source, network, parts)
+    return 0 if all(file.is_file() for file in files.values()) else len(images)
+
+
+def _request(
+    config: Config, source: ImageSource, network: Embedder, parts: Mapping[str, Dataset]
+) -> tuple[dict[str, ImageRef], dict[str, Any], dict[str, Path]]:
+    """The distinct images, what their features depend on, and the file of every part."""
+    base = Path(source.root or ".")
+    images = distinct_images(parts.values(), base)
+    key = describe(network, config.model) | {
+        "data_sha256": data_hash(parts.values(), base, images),
+        "precision": config.precision,
+    }
+    folder, name = Path(config.run.out).expanduser() / CACHE, fingerprint(key)[:20]
+    return images, key, {part: folder / f"{name}-{part}.safetensors" for part in parts}
 
 
 def _check_readable(unreadable: dict[str, str], config: Config) -> None:
@@ -96,11 +109,9 @@ def _check_readable(unreadable: dict[str, str], config: Config) -> None:
     path, reason = next(iter(unreadable.items()))
     if config.images.on_bad_image == "raise":
         more = f" (and {len(unreadable) - 1} more)" if len(unreadable) > 1 else ""
-        raise ValueError(
-            f"{UnreadableImage(path, reason)}{more}; --images.on-bad-image skip leaves such images out"
-        )
+        raise UnreadableImage(path, f"{reason}{more}; {SKIPS}")
     for path, reason in unreadable.items():
-        _log.warning("left out %s: %s", path, reason)
+        _log.warning("left out: %s", UnreadableImage(path, reason))
 
 
 def _source(network: Embedder) -> str:

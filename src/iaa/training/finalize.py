@@ -1,12 +1,15 @@
 """The end of a run: the chosen weights, their embeddings, and scores next to those without training."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
+from iaa.config import Config
 from iaa.data_source import build_network, classes_in_both
 from iaa.files import read_tensors, write_json, write_tensors
+from iaa.models import Embedder
 from iaa.runs import BEST, METRICS, MODEL, STATISTICS, Run
 from iaa.training import scoring
 from iaa.training.checkpoint import Position
@@ -58,13 +61,34 @@ def _metrics(
 
 
 def _untrained(task: Task) -> dict[str, scoring.TestScores]:
-    """Scores of raw features and of the network before training (its pooled features: the head is random)."""
+    """Scores of raw features and of the network before training (its pooled features: the head is random).
+
+    A pretrained network is also measured at the image size it was made for, where training takes another.
+    """
     name, raw = task.source.raw_features()
     table = {name: scoring.score_tests(task, raw)}
     if task.preprocessing is None:  # vectors: there is no network before the head
         return table
+    networks = {task.preprocessing["size"]: _bare_network(task, task.config)}
+    start = "untrained" if networks[task.preprocessing["size"]].loaded is None else "pretrained"
+    if start == "pretrained" and task.config.images.size is not None:
+        own = _bare_network(task, at_own_size(task.config))
+        networks.setdefault(own.preprocessing["size"], own)
+    for size, network in networks.items():
+        note = f" ({size} px)" if len(networks) > 1 else ""
+        table[f"{start} {task.config.model}{note}"] = scoring.score_tests(task, network)
+    return table
+
+
+def at_own_size(config: Config) -> Config:
+    """The configuration with images of the size that the network was made for."""
+    return replace(config, images=replace(config.images, size=None))
+
+
+def _bare_network(task: Task, config: Config) -> Embedder:
+    """The network as it was before training, without its random head."""
     with torch.random.fork_rng():
-        network = build_network(task.config, task.source).to(task.fabric.device)
+        network = build_network(config, task.source).to(task.fabric.device)
+    assert isinstance(network, Embedder)
     network.head, network.dim = nn.Identity(), network.features
-    start = "pretrained" if getattr(network, "loaded", None) else "untrained"
-    return {**table, f"{start} {task.config.model}": scoring.score_tests(task, network)}
+    return network

@@ -6,12 +6,13 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from types import TracebackType
 
 import torch
 from torch import Tensor
 
-from iaa.progress import counting
+from iaa.progress import working
 from iaa.run_records import LogFile
 from iaa.runs import BEST, CHECKPOINT, ENVIRONMENT, KEPT_WEIGHTS, LOG, Run
 from iaa.training import checkpoint, distributed, scoring
@@ -20,9 +21,12 @@ from iaa.training.epoch_totals import EpochTotals
 from iaa.training.finalize import finalize, save_module
 from iaa.training.loggers import attach
 from iaa.training.sanity import Sanity
-from iaa.training.setup import Task
+from iaa.training.setup import Task, list_unreadable
 from iaa.training.signals import Interrupts
+from iaa.training.workload import workload
 
+BACKWARD = 3
+"""An image with gradients takes about as long as three without, until both have been measured."""
 _log = logging.getLogger("iaa.train")
 
 
@@ -37,7 +41,10 @@ class TrainingLoop:
         self.steps = len(task.sampler)
         """Steps of an epoch."""
         val = task.source.dataset.part("val")
-        self._validation = (val, scoring.rank_batches(task, val, again=True)) if len(val) else None
+        self._validation = (
+            (val, scoring.rank_batches(task, val, task.preprocessing, again=True)) if len(val) else None
+        )
+        self._listed = len(task.source.unreadable)
         self._seconds_before = position.seconds
         self._began = self._saved = time.monotonic()
         self._stack = ExitStack()
@@ -52,8 +59,11 @@ class TrainingLoop:
             self._log = stack.enter_context(LogFile(file, keep=position.log_bytes))
             self._interrupts = stack.enter_context(Interrupts(self.task.fabric))
             self._send = stack.enter_context(attach(config, self.run, self.task.fabric))
-            total, done = self.steps * config.epochs, position.epoch * self.steps + position.step
-            self._bar = stack.enter_context(counting(total, done=done, quiet=quiet))
+            work = workload(self.task, epoch=position.epoch, step=position.step)
+            todo = {"step": work.steps, "image": sum(work.images.values())}
+            step = BACKWARD * config.batch.classes * config.batch.per_class / self.task.fabric.world_size
+            self._bar = stack.enter_context(working(todo, {"step": step, "image": 1.0}, quiet=quiet))
+            self.task.on_images = partial(self._bar.advance, "image")
             self._stack = stack.pop_all()
         return self
 
@@ -96,7 +106,7 @@ class TrainingLoop:
         )
         text = f"epoch {epoch + 1}/{config.epochs}  loss {loss:.3f}  "
         text += f"synthetic {(positives + negatives) / 2:.0%}  {self.totals.speed:,.0f} images/s"
-        self._bar.advance(text=text)
+        self._bar.advance("step", text=text)
         overdue = time.monotonic() - self._saved > 60 * config.run.checkpoint_minutes
         if self._interrupts.requested or overdue:
             self._save(epoch, step + 1)
@@ -122,6 +132,7 @@ class TrainingLoop:
         """Score the run and write its results."""
         self.show("scoring")
         finalize(self.task, self.run, self.position)
+        list_unreadable(self.task.source, self._listed)
 
     def _save(self, epoch: int, step: int) -> None:
         position = self.position

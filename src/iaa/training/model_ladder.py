@@ -34,8 +34,9 @@ from iaa.retrieval.embeddings import Embeddings
 from iaa.runs import CONFIG, LOG, METRICS, MODEL, STATISTICS, Run
 from iaa.training import scoring
 from iaa.training.features import cached_features
-from iaa.training.finalize import save_module
-from iaa.training.rungs import FOLDS, HELD_OUT, Rung, Train, fine_tuned_rung, head_rungs
+from iaa.training.finalize import at_own_size, save_module
+from iaa.training.rungs import FOLDS, HELD_OUT, Rung, Train, chosen_config, fine_tuned_rung, head_rungs
+from iaa.training.setup import list_unreadable
 
 LEAST_CLASSES = 4
 """Training classes that are needed to hold some of them out."""
@@ -55,21 +56,13 @@ def climb(
 
     ``train`` is ``iaa.train``. An interrupted run continues with the rungs that are not finished.
     """
-    if config.devices > 1:
-        raise ValueError("heads are compared on one device: use devices=1, or choose one with network.head")
-    source = open_data(config, classes)
-    assert isinstance(source, ImageSource)  # vectors have a linear head unless another is named
-    if classes is not None:
-        check_classes(source, classes, config)
-    _check_sizes(source, config)
-    bare = replace(config.network, head="none", freeze_backbone=True)
-    frozen = build_network(replace(config, network=bare), source)
-    assert isinstance(frozen, Embedder)
+    source, frozen = open_ladder(config, classes)
     run = Run.create(config, data=source) if run is None else Run(run, data=source)
     with run.lock():
         _log.info("%s\n%s", frozen.describe(), run.path)
         began = time.monotonic()
-        features = cached_features(config, source, frozen, quiet=quiet)
+        parts = {"train": source.dataset.part("train"), **source.tests}
+        features = cached_features(config, source, frozen, parts, quiet=quiet)
         rungs = head_rungs(config, run, frozen, train)
         for rung in rungs:
             _judge(rung, features["train"], config)
@@ -79,8 +72,44 @@ def climb(
             rungs.append(
                 fine_tuned_rung(config, run, partial(train, classes=classes_of(source)), rungs, quiet)
             )
-        _finish(run, source, frozen, features, rungs, _choose(rungs), time.monotonic() - began)
+        untrained = _at_own_size(config, source, frozen, quiet=quiet)
+        seconds = time.monotonic() - began
+        _finish(run, source, frozen, features, rungs, _choose(rungs), untrained, seconds)
     return Run(run.path, data=source)  # with the configuration that was chosen
+
+
+def open_ladder(config: Config, classes: ClassSplit | None = None) -> tuple[ImageSource, Embedder]:
+    """The data, looked at for what would stop the comparison later, and the frozen network."""
+    if config.devices > 1:
+        raise ValueError("heads are compared on one device: use devices=1, or choose one with network.head")
+    source = open_data(config, classes)
+    assert isinstance(source, ImageSource)  # vectors have a linear head unless another is named
+    if classes is not None:
+        check_classes(source, classes, config)
+    source.check_images()
+    list_unreadable(source)
+    _check_sizes(source, config)
+    bare = replace(config.network, head="none", freeze_backbone=True)
+    frozen = build_network(replace(config, network=bare), source)
+    assert isinstance(frozen, Embedder)
+    return source, frozen
+
+
+def _at_own_size(
+    config: Config, source: ImageSource, frozen: Embedder, *, quiet: bool
+) -> dict[str, scoring.TestScores]:
+    """The frozen network's scores at the image size it was made for, if the rungs have another."""
+    if config.images.size is None:
+        return {}
+    wanted = at_own_size(config)
+    network = build_network(replace(wanted, network=replace(config.network, head="none")), source)
+    assert isinstance(network, Embedder)
+    size = network.preprocessing["size"]
+    if size == frozen.preprocessing["size"]:
+        return {}
+    features = cached_features(wanted, source, network, source.tests, quiet=quiet)
+    scores = {name: scoring.scores(data, source.tests[name].ks) for name, data in features.items()}
+    return {f"frozen ({size} px)": scores}
 
 
 def _judge(rung: Rung, data: Embeddings, config: Config) -> None:
@@ -144,10 +173,11 @@ def _finish(
     features: dict[str, Embeddings],
     rungs: list[Rung],
     chosen: Rung,
+    untrained: dict[str, scoring.TestScores],
     seconds: float,
 ) -> None:
     """Write the model, its embeddings, statistics and scores, and the configuration that was chosen."""
-    table: dict[str, scoring.TestScores] = {}
+    table = dict(untrained)
     for rung in rungs:
         if rung.head is not None:
             table[rung.name] = {
@@ -171,7 +201,7 @@ def _write_head(run: Run, network: Embedder, features: dict[str, Embeddings], ch
     """Write the network with the chosen head, its embeddings and statistics; returns its configuration."""
     assert chosen.head is not None
     network.head, network.dim = chosen.head, head_dim(chosen.head, network.features)
-    config = replace(run.config, network=chosen.network)
+    config = chosen_config(run.config, chosen)
     meta = run.origin(network, seed=config.seed)
     for name, data in features.items():
         if name != "train":

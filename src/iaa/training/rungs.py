@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -64,7 +65,7 @@ def head_rungs(config: Config, run: Run, frozen: Embedder, train: Train) -> list
     """The rungs on features of the frozen network: as they are, whitened, and with a trained head."""
     base, features = replace(config.network, freeze_backbone=True), frozen.features
     whitened_dim = min(config.network.dim or features, features)
-    head_dim = min(config.network.dim or MOST_DIMENSIONS, features)
+    head_dim = trained_dim(config, frozen)
 
     def whiten(data: Embeddings, name: str) -> nn.Module:
         rows = data.where(split="train")
@@ -86,12 +87,30 @@ def head_rungs(config: Config, run: Run, frozen: Embedder, train: Train) -> list
     return rungs
 
 
+def chosen_config(config: Config, rung: Rung) -> Config:
+    """The configuration of a run whose model is this rung: its head, and how that was trained if it was."""
+    trained = rung.network.head == "linear"
+    recipe = _unless_given(config, epochs=HEAD_EPOCHS, optimizer=HEAD_OPTIMIZER) if trained else config
+    return replace(recipe, network=rung.network)
+
+
+def trained_dim(config: Config, frozen: Embedder) -> int:
+    """Dimensions of a head that is trained."""
+    return min(config.network.dim or MOST_DIMENSIONS, frozen.features)
+
+
 def _head_run(config: Config, dim: int, run: Run, train: Train, data: Embeddings, name: str) -> Run:
     """A head trained on features, in a directory of its own; one that is finished is used as it is."""
     folder = run / RUNGS / _file_name(name)
     if Run(folder).finished:
         return Run(folder)
-    recipe = replace(
+    with _without_messages():
+        return train(head_recipe(config, dim, folder), data=data, quiet=True)
+
+
+def head_recipe(config: Config, dim: int, folder: Path) -> Config:
+    """How a head is trained on features, in the directory ``folder``."""
+    return replace(
         _unless_given(config, epochs=HEAD_EPOCHS, optimizer=HEAD_OPTIMIZER),
         data=f"embeddings:{folder}",
         root=None,
@@ -100,8 +119,6 @@ def _head_run(config: Config, dim: int, run: Run, train: Train, data: Embeddings
         split=replace(config.split, val_classes=0.0, per_class=None),
         run=RunOptions(out=str(folder.parent), name=folder.name, untrained=False, logger="none"),
     )
-    with _without_messages():
-        return train(recipe, data=data, quiet=True)
 
 
 def fine_tuning(config: Config) -> Config:
@@ -114,6 +131,11 @@ def fine_tuning(config: Config) -> Config:
     )
 
 
+def judged_recipe(recipe: Config) -> Config:
+    """The same training with classes held out, by which it is judged."""
+    return replace(recipe, split=replace(recipe.split, val_classes=HELD_OUT))
+
+
 def fine_tuned_rung(config: Config, run: Run, train: Train, rungs: list[Rung], quiet: bool) -> Rung:
     """The whole network, from the whitened head on: judged on the first fold, then trained on all classes.
 
@@ -123,7 +145,7 @@ def fine_tuned_rung(config: Config, run: Run, train: Train, rungs: list[Rung], q
     head = next(rung for rung in rungs if rung.name == "whitening")
     recipe = fine_tuning(config)
     rung = Rung(_with_method("fine-tuned", config), recipe.network, head.make)
-    judged = _tuned_run(replace(recipe, split=replace(config.split, val_classes=HELD_OUT)), run, train, quiet)
+    judged = _tuned_run(judged_recipe(recipe), run, train, quiet)
     rung.held_out = [next(row["val"] for row in reversed(judged.log) if "val" in row)]
     best = max(other.mean("MAP@R", 1) for other in rungs if other.held_out)
     if rung.mean("MAP@R", 1) <= best:

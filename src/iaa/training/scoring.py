@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from iaa.data import Dataset
 from iaa.data_source import Batches
 from iaa.embed import PRECISIONS, embed_batches
+from iaa.models import Preprocessing
 from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.evaluation import evaluate
 from iaa.runs import Run
@@ -21,7 +22,11 @@ def embed(task: Task, network: nn.Module, batches: Batches) -> tuple[Tensor, Ten
     """Embeddings, labels and rows of this rank's batches."""
     moved = ((task.put(images), labels, rows) for images, labels, rows in batches)
     return embed_batches(
-        network, moved, device=task.fabric.device, precision=PRECISIONS[task.config.precision]
+        network,
+        moved,
+        device=task.fabric.device,
+        precision=PRECISIONS[task.config.precision],
+        on_batch=task.on_images,
     )
 
 
@@ -35,7 +40,8 @@ def embeddings(
 ) -> Embeddings:
     """Embeddings of a whole part, on every rank: each embeds its share."""
     rank, ranks = task.fabric.global_rank, task.fabric.world_size
-    z, labels, rows = embed(task, network, batches or rank_batches(task, part))
+    preprocessing = getattr(network, "preprocessing", task.preprocessing)  # raw pixels have none of their own
+    z, labels, rows = embed(task, network, batches or rank_batches(task, part, preprocessing))
     device = task.fabric.device
     z, labels, rows = (distributed.collect(t.to(device)).cpu() for t in (z, labels, rows * ranks + rank))
     order = rows.argsort()
@@ -48,10 +54,12 @@ def embeddings(
     )
 
 
-def rank_batches(task: Task, part: Dataset, *, again: bool = False) -> Batches:
+def rank_batches(
+    task: Task, part: Dataset, preprocessing: Preprocessing | None, *, again: bool = False
+) -> Batches:
     """This rank's rows of a part, as test-time images."""
     rows = slice(task.fabric.global_rank, None, task.fabric.world_size)
-    return task.source.in_order(part, task.preprocessing, rows, again=again)
+    return task.source.in_order(part, preprocessing, rows, again=again)
 
 
 def scores(data: Embeddings, ks: tuple[int, ...], split: str = "test") -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ from iaa.method.augment import IAA
 from iaa.method.augmentation import Augmentation
 from iaa.models import Preprocessing
 from iaa.retrieval.embeddings import Embeddings
+from iaa.training import distributed
 from iaa.training.weight_average import WeightAverage
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class Task:
     """None where nothing is trained: the head is computed, or there is none."""
     average: WeightAverage | None = None
     """A moving average of the weights, which is scored instead of them."""
+    on_images: Callable[[int], None] = lambda images: None
+    """Called with the number of images whenever some have been embedded without gradients."""
 
     @contextmanager
     def scored_weights(self) -> Iterator[nn.Module]:
@@ -141,6 +144,8 @@ def assemble(
     source = open_data(config, known) if data is None else VectorSource(config, data, known)
     if known is not None:
         check_classes(source, known, config)
+    source.check_images()
+    list_unreadable(source)
     network = build_network(config, source)
     preprocessing: Preprocessing | None = getattr(network, "preprocessing", None)
     train = source.dataset.part("train")
@@ -155,9 +160,6 @@ def assemble(
     if (shared := len(classes_in_both(source))) and fabric.is_global_zero:
         _log.warning("%d test classes are trained on as well: scores are not those of unseen classes", shared)
     samples = source.training(train, preprocessing)
-    if len(samples.paths) < len(train):  # unreadable images were left out
-        readable = set(samples.paths)
-        train = train.take([path in readable for path in train.paths])
     sampler = BalancedSampler(
         samples.labels,
         classes=config.batch.classes // ranks,
@@ -199,6 +201,12 @@ def assemble(
         optimizer=optimizer,
         average=WeightAverage(network, decay=averaging) if config.trains and averaging else None,
     )
+
+
+def list_unreadable(source: Source, start: int = 0) -> None:
+    """Name the images that were left out, those from ``start`` on."""
+    for error in source.unreadable[start:] if distributed.leads() else ():
+        _log.warning("left out: %s", error)
 
 
 def augmentation(options: Augment, num_classes: int, dim: int) -> IAA:
