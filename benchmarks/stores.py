@@ -21,7 +21,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 TOP, SINGLE, CHUNK, CLASSES = 10, 20, 8192, 1000
-STORES = {"file": None, "milvus hnsw": "hnsw", "milvus ivf": "ivf", "milvus flat": "flat"}
+STORES = {"file": None, "milvus flat": "flat", "milvus ivf": "ivf", "milvus hnsw": "hnsw"}
 """Contenders: the local file (exact), and Milvus Lite with an index."""
 
 
@@ -150,8 +150,8 @@ def main() -> None:
             done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
         results["stores"][name] = json.loads(done.stdout.splitlines()[-1])
         print(name, results["stores"][name], flush=True)
-    args.out.write_text(json.dumps(results, indent=1) + "\n")
-    args.out.with_suffix(".md").write_text(page(results))
+        args.out.write_text(json.dumps(results, indent=1) + "\n")
+        args.out.with_suffix(".md").write_text(page(results))
 
 
 if __name__ == "__main__":

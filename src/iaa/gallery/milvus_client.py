@@ -142,7 +142,7 @@ class MilvusCollection:
 
     def _upsert(self, batch: list[dict[str, Any]]) -> None:
         with self.errors():
-            self.client.upsert(self.name, batch, timeout=CALL_SECONDS)
+            self.client.upsert(self.name, batch, timeout=BUILD_SECONDS)  # may build an index
 
     def flush(self) -> None:
         """Move written rows from memory into indexed segments: durable, and much faster to search."""
