@@ -83,13 +83,9 @@ def _run(command: str, rest: list[str]) -> int:
     module = importlib.import_module(f"iaa.cli.cmd_{command}")
     if hasattr(module, "run"):  # reads its own arguments
         return int(module.run(rest))
-    import tyro
+    from iaa.cli.arguments import call
 
-    if isinstance(module.command, dict):
-        code = tyro.extras.subcommand_cli_from_dict(module.command, prog=f"iaa {command}", args=rest)
-    else:
-        code = tyro.cli(module.command, prog=f"iaa {command}", args=rest)
-    return int(code or 0)
+    return int(call(module.command, f"iaa {command}", rest) or 0)
 
 
 def _as_options(message: str, command: str) -> str:

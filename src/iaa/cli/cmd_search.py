@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from iaa.cli.run_paths import check_model
 from iaa.progress import tracking
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def command(
         raise ValueError(f"--top must be 1 or more, got {top}")
     if not queries and not add and not remove:
         raise ValueError("name an image to search for, or --add or --remove something")
+    check_model(run)
     from iaa.gallery.classifier import open_classifier
     from iaa.gallery.search_results import printable, read_queries
     from iaa.inference import load

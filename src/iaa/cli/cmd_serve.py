@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from iaa.allocator import keep_freed_memory
+from iaa.cli.run_paths import check_model
 from iaa.errors import need
 from iaa.progress import tracking
 
@@ -90,6 +91,7 @@ def command(
             f"--host {host} lets other machines reach the gallery: set a token with --token-file or "
             f"{TOKEN_VARIABLE}, or allow everyone with --no-token"
         )
+    check_model(run)
     keep_freed_memory()
     warnings.filterwarnings("ignore", ".*decompression bomb", Warning)  # such uploads are refused anyway
     with bind(host, port) as bound:  # a port in use is reported before anything is loaded

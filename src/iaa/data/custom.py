@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from iaa.data.dataset import ClassSplit, Dataset, Strings, draw_classes, make
 from iaa.data.file_listing import folders, images_under, report_ignored
+from iaa.errors import missing_folder
 from iaa.table_files import read_csv, read_parquet
 
 _SPLIT_AND_ROLE = {
@@ -37,7 +38,7 @@ def folder(root: Path, *, seed: int, test_share: float, known: ClassSplit | None
     run stay in the part they were in.
     """
     if not root.is_dir():
-        raise FileNotFoundError(f"folder {root} does not exist")
+        raise missing_folder(root)
     inner = folders(root)
     divided = bool(inner) and all(path.name.lower() in _SPLIT_AND_ROLE for path in inner)
     rows: list[tuple[str, str, str, str]] = []
