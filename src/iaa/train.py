@@ -24,7 +24,7 @@ from iaa.training.gradient_cache import embed_in_parts
 from iaa.training.loop import TrainingLoop, open_run, recorded_threads
 from iaa.training.model_ladder import climb
 from iaa.training.schedules import estimates_before, rate_factor, streams_during, strength
-from iaa.training.setup import Task, assemble, launch
+from iaa.training.setup import Task, assemble, check_device, launch
 
 
 def train(
@@ -52,6 +52,7 @@ def train(
     former = None if resume is None else Run(resume)
     config = former.config if former else config
     assert config is not None
+    check_device(config)
     config = resolve(config)
     known = former.classes if former else classes
     if loss is not None:

@@ -4,6 +4,7 @@ Nothing here or at the top of a command module imports torch: help, completion a
 """
 
 import importlib
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -89,10 +90,17 @@ def _run(command: str, rest: list[str]) -> int:
 
 
 def _as_options(message: str, command: str) -> str:
-    """Keyword arguments of the library as options of a command."""
-    group = "network." if command in ("train", "compare", "ablate") else ""
+    """Keyword arguments of the library, and fields of the configuration, as options of a command."""
+    configured = command in ("train", "compare", "ablate")
     for keyword, option in OPTION_SPELLINGS.items():
-        message = message.replace(keyword, f"--{group}{option}")
+        message = message.replace(keyword, f"--{'network.' * configured}{option}")
+    if configured:
+        from iaa.cli.arguments import option_names
+        from iaa.config import Config
+
+        for option in option_names(Config):
+            if "." in option:
+                message = re.sub(rf"(?<![\w.-]){option.replace('-', '_')}\b", f"--{option}", message)
     return message
 
 

@@ -5,6 +5,7 @@ import dataclasses
 import difflib
 import functools
 import io
+import itertools
 import re
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -128,17 +129,20 @@ def _deferred(function: Command) -> Command:
 
 
 def _unframed(text: str, prog: str) -> str:
-    """The message in a frame: without its title, and without what follows the first ruler."""
-    rows = [
-        row.strip("│ ") for row in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines() if row.startswith("│")
-    ]
-    message = " ".join(" ".join(rows).partition(" ──")[0].split())
-    message = re.sub(r"^Missing from [^:]*: ((?:--\S+ )?\S+)", r"missing \1:", message).removesuffix(
-        "(required)"
-    )
+    """The message of a frame, drawn in line characters or in ASCII: what stands between title and rulers."""
+    _, *rows = re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()
+    rows = [row.strip("│ ") for row in rows]
+    below_title = itertools.dropwhile(_is_ruler, rows)
+    message = " ".join(" ".join(itertools.takewhile(lambda row: not _is_ruler(row), below_title)).split())
+    message = re.sub(r"^Missing from [^:]*: ((?:--\S+ )?\S+)", r"missing \1:", message)
+    message = message.removesuffix("(required)")
     for words, meaning in PLAIN.items():
         message = message.replace(f"{words}:", meaning).replace(words, meaning)
     surplus = message.removeprefix("Unrecognized options: ")
     if surplus != message:
         message = f"{surplus!r} is one argument too many: put names with spaces in quotes"
     return f"{message[:1].lower()}{message[1:].rstrip('. ')}; `{prog} --help` lists all options"
+
+
+def _is_ruler(row: str) -> bool:
+    return not row.strip("─-╰╯")

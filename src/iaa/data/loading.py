@@ -48,8 +48,8 @@ def load(
         dataset = emoji(home)
     elif home is None:
         raise ValueError(
-            f"{spec} needs a root, the folder with its files (--root DIR): docs/datasets.md says where to get "
-            "them"
+            f"{spec} needs a root, the folder with its files (--root DIR): docs/datasets.md says where to "
+            "get them"
         )
     elif spec == "vehicleid":
         dataset = vehicleid(home, size=size or "medium", protocol=protocol or "leave-one-out", seed=seed)

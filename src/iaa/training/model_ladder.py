@@ -56,7 +56,9 @@ def climb(
     ``train`` is ``iaa.train``. An interrupted run continues with the rungs that are not finished.
     """
     if config.devices > 1:
-        raise ValueError("heads are compared on one device: use devices=1, or choose one with network.head")
+        raise ValueError(
+            "heads are compared on one device: leave --devices out, or name a head (--network.head linear)"
+        )
     source = open_data(config, classes)
     assert isinstance(source, ImageSource)  # vectors have a linear head unless another is named
     if classes is not None:
