@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from iaa.data.image_dataset import ImageDataset, loader
+from iaa.errors import unknown
 from iaa.retrieval.shards import Shards
 
 PRECISIONS: dict[str, torch.dtype | None] = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -147,6 +148,9 @@ def resolve_device(name: str) -> torch.device:
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.mps.is_available() else "cpu"
     try:
         device = torch.device(name)
+    except RuntimeError as error:
+        raise unknown("device", name, ("auto", "cpu", "cuda", "cuda:1", "mps")) from error
+    try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
