@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from iaa.files import parse_json
-from iaa.json_dataclass import build
+from iaa.json_dataclass import build, check_choices
 
 CONFIG_FILE = "config.json"
 """Name of the configuration in a run directory."""
@@ -274,6 +274,7 @@ class Config:
     run: RunOptions = field(default_factory=RunOptions)
 
     def __post_init__(self) -> None:
+        check_choices(self)
         for name, least in LEAST.items():
             value = attrgetter(name)(self)
             if value is not None and not value >= least:

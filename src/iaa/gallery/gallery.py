@@ -273,4 +273,7 @@ def _flat(given: Iterable[str | Path | Iterable[str | Path]]) -> list[str | Path
     paths: list[str | Path] = []
     for entry in given:
         paths.extend([entry] if isinstance(entry, str | Path) else entry)
+    for path in paths:
+        if not isinstance(path, str | Path):
+            raise TypeError(f"a gallery refers to image files: give paths, got {type(path).__name__}")
     return paths
