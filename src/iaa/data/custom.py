@@ -153,15 +153,21 @@ def _roles(file: Path, columns: Columns, split: list[str]) -> list[str]:
     roles = {(True, True): "both", (True, False): "query", (False, True): "gallery"}
     chosen = []
     for row, (part, (query, gallery)) in enumerate(zip(split, flags, strict=True), start=1):
-        role = "both" if part == "train" else roles.get((_is_true(query), _is_true(gallery)))
+        chosen_by = (_flag(file, row, "is_query", query), _flag(file, row, "is_gallery", gallery))
+        role = "both" if part == "train" else roles.get(chosen_by)
         if role is None:
             raise UnusableTable(f"{file}, row {row}: a test image must be query, gallery or both")
         chosen.append(role)
     return chosen
 
 
-def _is_true(value: object) -> bool:
-    return str(value).strip().lower() in ("true", "1", "1.0", "yes")
+def _flag(file: Path, row: int, column: str, value: object) -> bool:
+    text = str(value).strip().lower()
+    if text in ("true", "1", "1.0", "yes"):
+        return True
+    if text in ("false", "0", "0.0", "no", *map(str.lower, _EMPTY)):
+        return False
+    raise UnusableTable(f"{file}, row {row}: {column} must be true or false, got {value!r}")
 
 
 def _sequences(columns: Columns) -> Strings | None:
@@ -176,7 +182,7 @@ def _boxes(file: Path, columns: Columns) -> npt.NDArray[np.float64] | None:
     if len(missing) == len(_BOX):
         return None
     if missing:
-        raise UnusableTable(f"{file} has an incomplete box: it lacks the column {' and '.join(missing)}")
+        raise UnusableTable(f"{file} has an incomplete box: it has no {' and no '.join(missing)}")
     cells = [[_number(file, name, row, cell) for row, cell in enumerate(columns[name], 1)] for name in _BOX]
     boxes = np.array(cells, dtype=np.float64).T
     for row, box in enumerate(boxes.tolist(), start=1):
