@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,8 @@ import free_images  # noqa: E402
 
 IMAGES = DOCS / "images"
 SIDE, GAP, BORDER = 112, 10, 5
+WIDTH = 88
+"""Characters of a line in a text block."""
 RIGHT, WRONG, QUERY = "#0f9d6c", "#d9480f", "#455a64"
 
 
@@ -51,7 +54,7 @@ def _write_table(printed: str) -> None:
     guide = DOCS / "own-photos.md"
     before, begin, rest = guide.read_text().partition("<!-- table of the run -->\n")
     end = "<!-- end of the table -->"
-    block = "\n".join(row.rstrip() for row in printed.strip().splitlines())
+    block = "\n".join(textwrap.fill(row, WIDTH) for row in printed.strip().splitlines())
     guide.write_text(f"{before}{begin}```text\n{block}\n```\n{end}{rest.partition(end)[2]}")
 
 
