@@ -48,6 +48,8 @@ def need(module: str, *, extra: str) -> ModuleType:
 
 def one_line(error: BaseException) -> str:
     """The message of an error without line breaks; its type if it has none."""
+    if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("iaa"):
+        return f"{error.name.partition('.')[0]} is not installed: pip install 'iaa[all]' brings everything"
     return " ".join(str(error).split()) or type(error).__name__
 
 

@@ -149,6 +149,18 @@ def test_files_that_are_not_images_are_counted(tmp_path, caplog):
     )
 
 
+def test_images_in_no_class_folder_are_named(tmp_path, caplog):
+    root = folder(tmp_path / "mine", ["ash", "elm"])
+    (root / "loose.png").touch()
+    load(f"folder:{root}", test_share=0.5)
+    expected = f"{root}: images in no class folder are ignored (1, such as {root / 'loose.png'})"
+    assert caplog.messages == [expected]
+    (tmp_path / "flat").mkdir()
+    (tmp_path / "flat" / "a.png").touch()
+    with pytest.raises(ValueError, match=r"no images in sub-folders \(1 outside them\): expected one"):
+        load(f"folder:{tmp_path / 'flat'}")
+
+
 def test_heic_is_read_where_its_decoder_is_installed(tmp_path, monkeypatch):
     from iaa.data import file_listing
 

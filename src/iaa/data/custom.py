@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from iaa.data.dataset import ClassSplit, Dataset, Strings, draw_classes, make
-from iaa.data.file_listing import folders, images_under, report_ignored
+from iaa.data.file_listing import folders, images_in, images_under, report_ignored
 from iaa.errors import missing_folder
 from iaa.table_files import read_csv, read_parquet
 
@@ -46,9 +46,13 @@ def folder(root: Path, *, seed: int, test_share: float, known: ClassSplit | None
         split, role = _SPLIT_AND_ROLE[part.name.lower()] if divided else ("train", "both")
         for home in folders(part):
             rows += [(path, home.name, split, role) for path in images_under(home)]
-    report_ignored(root)
+    loose = [] if divided else images_in(root)
+    report_ignored(root, loose if rows else ())
     if not rows:
-        raise ValueError(f"folder {root} has no images in sub-folders: expected one sub-folder per class")
+        only = f" ({len(loose):,} outside them)" if loose else ""
+        raise ValueError(
+            f"folder {root} has no images in sub-folders{only}: expected one sub-folder per class"
+        )
     paths, names, splits, roles = zip(*rows, strict=True)
     if not divided and len(set(names)) == 1 and known is None:
         _refuse_one_level_too_high(root / names[0])
