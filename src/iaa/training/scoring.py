@@ -21,7 +21,11 @@ def embed(task: Task, network: nn.Module, batches: Batches) -> tuple[Tensor, Ten
     """Embeddings, labels and rows of this rank's batches."""
     moved = ((task.put(images), labels, rows) for images, labels, rows in batches)
     return embed_batches(
-        network, moved, device=task.fabric.device, precision=PRECISIONS[task.config.precision]
+        network,
+        moved,
+        device=task.fabric.device,
+        precision=PRECISIONS[task.config.precision],
+        channels_last=task.config.network.channels_last,
     )
 
 
