@@ -100,7 +100,7 @@ def _as_options(message: str, command: str) -> str:
 
         for option in option_names(Config):
             if "." in option:
-                message = re.sub(rf"(?<![\w.-]){option.replace('-', '_')}\b", f"--{option}", message)
+                message = re.sub(rf"(?<![\w.'-]){option.replace('-', '_')}\b", f"--{option}", message)
     return message
 
 

@@ -21,7 +21,9 @@ def check_model(path: Path) -> None:
         return
     check_paths(path)
     place = path.expanduser()
-    if not ((place / "config.json").is_file() if place.is_dir() else place.suffix in SUFFIXES):
+    if place.is_dir() and not (place / "config.json").is_file():
+        raise ValueError(f"{path} is not a run directory: it has no config.json; {_runs_hint(path)}")
+    if place.is_file() and place.suffix not in SUFFIXES:
         raise ValueError(f"{path} is neither a run directory nor an embeddings file; {_runs_hint(path)}")
 
 
