@@ -91,10 +91,10 @@ def command(
             f"--host {host} lets other machines reach the gallery: set a token with --token-file or "
             f"{TOKEN_VARIABLE}, or allow everyone with --no-token"
         )
-    check_model(run)
     keep_freed_memory()
     warnings.filterwarnings("ignore", ".*decompression bomb", Warning)  # such uploads are refused anyway
     with bind(host, port) as bound:  # a port in use is reported before anything is loaded
+        check_model(run)
         preload()
         model = load(run, device=device)
         kind = None if index == "auto" or store is None else "flat" if index == "exact" else index
