@@ -85,5 +85,5 @@ its command and the package versions. [The overview](../results.md) explains the
 CHOICES = """# How parameters were chosen
 
 MAP@R on a third of the training classes, held out. All trials are in
-[tuning.json](../../benchmarks/tuning.json); [the decisions](../decisions.md#results) explain the procedure.
+[tuning.json](../../benchmarks/tuning.json); [the decisions](../decisions/results.md) explain the procedure.
 """

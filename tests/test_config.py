@@ -3,7 +3,17 @@ from dataclasses import fields, is_dataclass, replace
 
 import pytest
 
-from iaa.config import Augment, BatchOptions, Config, Optimizer, RunOptions, Split, load_config
+from iaa.config import (
+    Augment,
+    BatchOptions,
+    Config,
+    Images,
+    Network,
+    Optimizer,
+    RunOptions,
+    Split,
+    load_config,
+)
 
 
 def test_json_and_back():
@@ -58,11 +68,26 @@ def test_mistakes_in_a_file_are_named(text, message):
         ({"batch": BatchOptions(classes=1)}, "classes >= 2"),
         ({"devices": 3}, r"batch.classes \(32\) must be a multiple of devices \(3\)"),
         ({"run": RunOptions(select="best")}, "needs split.val_classes"),
+        ({"augment": Augment(copies=-1)}, "augment.copies must be at least 0, got -1"),
+        ({"images": Images(size=0)}, "images.size must be at least 1, got 0"),
+        ({"network": Network(dim=0)}, "network.dim must be at least 1, got 0"),
+        ({"optimizer": Optimizer(lr=0)}, "optimizer.lr must be more than 0, got 0"),
+        ({"optimizer": Optimizer(lr=float("nan"))}, "optimizer.lr must be more than 0, got nan"),
+        ({"split": Split(test_share=20)}, "split.test_share is a share of the classes"),
+        ({"split": Split(val_classes=-0.1)}, "split.val_classes is a share of the classes"),
     ],
 )
 def test_what_cannot_be_run_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         replace(Config(), **changes)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_choices_are_checked_in_python_too():
+    with pytest.raises(ValueError, match="effort must be one of 'quick', 'normal', 'high'; got 'quik'"):
+        Config(effort="quik")
+    with pytest.raises(ValueError, match=r"augment.covariance must be one of 'diagonal', .*; got 'diag'"):
+        Config(augment=Augment(covariance="diag"))
 
 
 def test_whole_numbers_and_nothing_are_good_where_they_may_stand():

@@ -22,6 +22,7 @@ from iaa.cli import VERBS, main
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES += sorted((ROOT / "docs" / "decisions").glob("*.md"))
 FENCE = re.compile(r"^ *```(\w+)\n(.*?)^ *```$", flags=re.MULTILINE | re.DOTALL)
 
 
@@ -141,10 +142,15 @@ def test_every_command_shown_can_be_parsed(line, parsed_only):
 
 
 def test_a_command_with_an_unknown_option_would_be_noticed(parsed_only, capsys):
-    with pytest.raises(SystemExit):
-        main(["search", "runs/x", "query.jpg", "--tops", "5"])
+    assert main(["search", "runs/x", "query.jpg", "--tops", "5"]) == 2
     assert main(["train", "--optimizer.rate", "1"]) == 2
     capsys.readouterr()
+
+
+def test_examples_of_docstrings_become_code():
+    pytest.importorskip("griffe")
+    text = "Add.\n\n>>> 1 + 1\n2\n\nMore."
+    assert script("doctest_blocks").fenced(text) == "Add.\n\n```pycon\n>>> 1 + 1\n2\n```\n\nMore."
 
 
 def mentions() -> list[str]:

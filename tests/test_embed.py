@@ -30,6 +30,19 @@ def test_mixed_precision_ends_in_float32():
     assert z.dtype == torch.float32
 
 
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_images_come_in_the_memory_format_asked_for(channels_last):
+    seen = []
+
+    class Network(nn.Module):
+        def forward(self, images):
+            seen.append(images.is_contiguous(memory_format=torch.channels_last))
+            return images.flatten(1)
+
+    embed_batches(Network(), batches(), channels_last=channels_last)
+    assert seen == [channels_last] * 3
+
+
 def test_nothing_to_embed_is_said():
     with pytest.raises(ValueError, match="no images to embed"):
         embed_batches(nn.Identity(), [])

@@ -39,7 +39,7 @@ def test_whatever_an_image_comes_as_it_is_embedded_alike(home, tmp_path):
     model = iaa.load(home / "runs" / "run-1")
     path = home / "data" / "c3" / "1.png"
     literal = model.embed([path])
-    forms = (str(path), path.read_bytes(), opened(path), np.array(opened(path)))
+    forms = (str(path), path.read_bytes(), opened(path), np.asarray(opened(path)))
     torch.testing.assert_close(model.embed(list(forms)), literal.expand(4, -1), rtol=1e-5, atol=1e-6)
     for form in forms:
         torch.testing.assert_close(model.embed(form), literal, rtol=0, atol=0)
@@ -92,8 +92,14 @@ def test_what_is_no_image_is_refused_in_words(home):
     model = iaa.load(home / "runs" / "run-1")
     with pytest.raises(ValueError, match=r"uint8 \(height, width, 3\), got int64 \(4, 4, 3\)"):
         model.embed([np.zeros((4, 4, 3), np.int64)])
-    with pytest.raises(ValueError, match="embeds images, got floating numbers"):
+    with pytest.raises(
+        ValueError, match=r"embeds images \(paths, .*\), got floating numbers of shape \(2, 8\)"
+    ):
         model.embed(torch.zeros(2, 8))
+    with pytest.raises(TypeError, match=r"images must be paths, PIL images, .*, got int"):
+        model.embed(42)
+    with pytest.raises(UnreadableImage, match="it is a folder: give the images in it"):
+        model.embed(home / "data")
     with pytest.raises(ValueError, match="no images to embed"):
         model.embed([])
 

@@ -44,7 +44,7 @@ def test_scores_can_be_read_off_the_run(run, tmp_path):
     text = f"{run.path}: R@1 {scores['R@1']:.1f}, MAP@R {scores['MAP@R']:.1f} (epoch 1 of 1)"
     assert str(run) == text
     assert repr(run) == f"<Run {text}>"
-    assert str(Run(tmp_path / "none")) == f"{tmp_path / 'none'}: not finished"
+    assert str(Run(tmp_path / "none")) == f"{tmp_path / 'none'}: there is no run here"
 
 
 def test_a_run_is_a_path_where_one_is_expected(run):

@@ -283,3 +283,11 @@ def test_weights_of_every_few_epochs_are_kept(data, tmp_path):
     network = trained_network(run.config, run / KEPT_WEIGHTS.format(2))
     assert network.dim == run.network().dim
     assert not torch.equal(network.state_dict()["head.weight"], run.network().state_dict()["head.weight"])
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_what_is_not_a_configuration_is_refused_with_an_example():
+    with pytest.raises(
+        TypeError, match=r"must be an iaa.Config, such as iaa.train\(iaa.Config\(.*got 'folder:x'"
+    ):
+        train("folder:x")

@@ -115,7 +115,7 @@ def synthesis() -> Any:
     z, labels = toy()
     stats = iaa.estimate(z, labels, num_classes=len(COUNTS))
     variance = iaa.correct(stats, neighbors=3)
-    figure, both = pyplot.subplots(1, 2, figsize=(8.6, 3.6), sharex=True, sharey=True)
+    figure, both = pyplot.subplots(1, 2, figsize=(8.6, 2.3), sharex=True, sharey=True)
     shown = (0, 3, 5)
     for axes, strength in zip(both, (0.2, 0.8), strict=True):
         for place, color in zip(shown, (INK, STRONG, REAL), strict=True):

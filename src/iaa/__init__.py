@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from iaa.inference import Model, load
     from iaa.method.augment import IAA
     from iaa.method.augmentation import Augmentation
+    from iaa.method.class_gaussians import ClassGaussians
     from iaa.method.correction import correct, correction_weight, global_variance
     from iaa.method.gaussians import ClassStats, cov_distance, estimate, mean_distance
     from iaa.method.synthesis import synthesize
@@ -29,6 +30,7 @@ _LAZY: dict[str, str] = {
     "IAA": "iaa.method.augment",
     "Augmentation": "iaa.method.augmentation",
     "BoostedLoss": "iaa.boosting",
+    "ClassGaussians": "iaa.method.class_gaussians",
     "ClassStats": "iaa.method.gaussians",
     "Config": "iaa.config",
     "Embeddings": "iaa.retrieval.embeddings",
@@ -56,6 +58,7 @@ __all__ = [
     "IAA",
     "Augmentation",
     "BoostedLoss",
+    "ClassGaussians",
     "ClassStats",
     "Config",
     "Embeddings",

@@ -3,11 +3,12 @@
 import json
 import os
 from dataclasses import asdict, dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
 from iaa.files import parse_json
-from iaa.json_dataclass import build
+from iaa.json_dataclass import build, check_choices
 
 CONFIG_FILE = "config.json"
 """Name of the configuration in a run directory."""
@@ -214,6 +215,22 @@ class RunOptions:
     """A logger in addition to log.jsonl; auto writes TensorBoard files if that is installed."""
 
 
+LEAST = {
+    "epochs": 1,
+    "devices": 1,
+    "seed": 0,
+    "memory": 0,
+    "augment.copies": 0,
+    "augment.strength": 0,
+    "images.size": 1,
+    "network.dim": 1,
+    "optimizer.weight_decay": 0,
+    "run.keep_every": 0,
+    "split.per_class": 1,
+}
+"""Smallest values of fields."""
+
+
 @dataclass(frozen=True)
 class Config:
     """A training run; the default trains a small network on emoji in minutes."""
@@ -257,11 +274,19 @@ class Config:
     run: RunOptions = field(default_factory=RunOptions)
 
     def __post_init__(self) -> None:
-        numbers = {"epochs": (self.epochs, 1), "devices": (self.devices, 1), "seed": (self.seed, 0)}
-        numbers |= {"memory": (self.memory, 0), "run.keep_every": (self.run.keep_every, 0)}
-        for name, (value, least) in numbers.items():
-            if value < least:
+        check_choices(self)
+        for name, least in LEAST.items():
+            value = attrgetter(name)(self)
+            if value is not None and not value >= least:
                 raise ValueError(f"{name} must be at least {least}, got {value}")
+        if not self.optimizer.lr > 0:
+            raise ValueError(f"optimizer.lr must be more than 0, got {self.optimizer.lr}")
+        for name in ("split.test_share", "split.val_classes"):
+            share = attrgetter(name)(self)
+            if share and not 0 < share < 1:
+                raise ValueError(
+                    f"{name} is a share of the classes and must lie between 0 and 1, got {share}"
+                )
         if self.batch.classes < 2 or self.batch.per_class < 1:
             raise ValueError(
                 f"a batch needs classes >= 2 and per_class >= 1, "

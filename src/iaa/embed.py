@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from iaa.data.image_dataset import ImageDataset, loader
+from iaa.errors import unknown
 from iaa.retrieval.shards import Shards
 
 PRECISIONS: dict[str, torch.dtype | None] = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -24,14 +25,18 @@ def embed_batches(
     *,
     device: torch.device | str = "cpu",
     precision: torch.dtype | None = None,
+    channels_last: bool = True,
     on_batch: Callable[[int], None] = lambda images: None,
 ) -> tuple[Float[Tensor, "N D"], Int[Tensor, "N"], Int[Tensor, "N"]]:
     """Embeddings (float32, on the CPU), labels and row numbers of all batches of (images, labels, rows).
 
     The model is used in evaluation mode and its mode is restored. ``precision`` is that of autocast;
-    ``on_batch`` is called with the number of images of each batch.
+    ``channels_last`` the memory format of images; ``on_batch`` is called with the number of images of each
+    batch.
     """
-    parts = list(_embedded(model, batches, device=device, precision=precision, on_batch=on_batch))
+    format = torch.channels_last if channels_last else torch.contiguous_format
+    embedded = _embedded(model, batches, device=device, precision=precision, format=format, on_batch=on_batch)
+    parts = list(embedded)
     if not parts:
         raise ValueError("there are no images to embed")
     z, labels, rows = (torch.cat(column) for column in zip(*parts, strict=True))
@@ -147,9 +152,13 @@ def resolve_device(name: str) -> torch.device:
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.mps.is_available() else "cpu"
     try:
         device = torch.device(name)
+    except RuntimeError as error:
+        raise unknown("device", name, ("auto", "cpu", "cuda", "cuda:1", "mps")) from error
+    try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device {name!r} cannot be used here: {str(error).splitlines()[0]}") from error
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"device {name!r} cannot be used here ({reason}): use auto or cpu") from error
     return device
 
 
@@ -159,6 +168,7 @@ def _embedded(
     *,
     device: torch.device | str,
     precision: torch.dtype | None,
+    format: torch.memory_format = torch.channels_last,
     on_batch: Callable[[int], None],
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     was_training = model.training
@@ -167,8 +177,8 @@ def _embedded(
     try:
         for images, labels, rows in batches:
             images = images.to(device, non_blocking=True)
-            if images.ndim == 4:  # faster for convolutions
-                images = images.contiguous(memory_format=torch.channels_last)
+            if images.ndim == 4:  # channels last is faster for convolutions on most machines
+                images = images.contiguous(memory_format=format)
             try:
                 with torch.inference_mode(), torch.autocast(kind, precision, enabled=precision is not None):
                     z = model(images).float().cpu()

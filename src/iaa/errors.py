@@ -4,7 +4,11 @@ import difflib
 import importlib
 import signal
 from collections.abc import Iterable
+from pathlib import Path
 from types import ModuleType
+
+MANY = 15
+"""More options than these are not listed where near spellings can be."""
 
 
 def unknown(argument: str, got: object, options: Iterable[str]) -> ValueError:
@@ -14,9 +18,22 @@ def unknown(argument: str, got: object, options: Iterable[str]) -> ValueError:
     "covariance must be one of 'diagonal', 'full'; got 'diag' (did you mean 'diagonal'?)"
     """
     names = list(options)
-    near = difflib.get_close_matches(str(got), names, n=1, cutoff=0.4)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return ValueError(f"{argument} must be one of {', '.join(map(repr, names))}; got {got!r}{hint}")
+    near = difflib.get_close_matches(str(got), names, n=3 if len(names) > MANY else 1, cutoff=0.4)
+    hint = f" (did you mean {' or '.join(map(repr, near))}?)" if near else ""
+    listed = f"{len(names)} names" if len(names) > MANY and near else ", ".join(map(repr, names))
+    return ValueError(f"{argument} must be one of {listed}; got {got!r}{hint}")
+
+
+def missing_folder(path: Path) -> OSError:
+    """The error for a folder that is not there: a file, an archive, or a name spelled almost right."""
+    if path.is_file():
+        archive = path.suffix in (".zip", ".tar", ".gz", ".tgz", ".7z", ".rar")
+        remedy = "unpack it first" if archive else "name the folder that holds one sub-folder per class"
+        return NotADirectoryError(f"{path} is a file, not a folder: {remedy}")
+    nearby = [entry.name for entry in path.parent.iterdir() if entry.is_dir()] if path.parent.is_dir() else []
+    near = difflib.get_close_matches(path.name, nearby, n=1)
+    hint = f" (did you mean {path.parent / near[0]}?)" if near else ""
+    return FileNotFoundError(f"folder {path} does not exist{hint}")
 
 
 def need(module: str, *, extra: str) -> ModuleType:
@@ -31,6 +48,8 @@ def need(module: str, *, extra: str) -> ModuleType:
 
 def one_line(error: BaseException) -> str:
     """The message of an error without line breaks; its type if it has none."""
+    if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("iaa"):
+        return f"{error.name.partition('.')[0]} is not installed: pip install 'iaa[all]' brings everything"
     return " ".join(str(error).split()) or type(error).__name__
 
 

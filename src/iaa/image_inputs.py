@@ -1,7 +1,7 @@
 """Images as users pass them (paths, bytes, PIL images, arrays), prepared for a network."""
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ from torch import Tensor
 from iaa.data.image_dataset import Batch, Transform
 from iaa.data.image_io import UnreadableImage, as_rgb, read
 from iaa.data.transforms import as_tensor
+
+IMAGES = "paths, PIL images, encoded images (bytes) or uint8 arrays (height, width, 3)"
 
 
 def batches_of(
@@ -57,6 +59,8 @@ def _prepare(source: Any, step: Transform) -> Tensor:
 def as_images(inputs: Any) -> list[Any]:
     """A list of images; a single image becomes a list, an array of four dimensions holds several."""
     single = isinstance(inputs, str | Path | bytes) or hasattr(inputs, "getexif")
+    if not single and not isinstance(inputs, Iterable):
+        raise TypeError(f"images must be {IMAGES}, got {type(inputs).__name__}")
     return [inputs] if single or getattr(inputs, "ndim", 4) < 4 else list(inputs)
 
 
@@ -64,7 +68,6 @@ def as_vectors(inputs: Any) -> Tensor | None:
     """Floating numbers, as one array or as a list of rows; None for anything else."""
     if isinstance(inputs, list | tuple) and inputs and getattr(inputs[0], "ndim", 0) == 1:
         return torch.stack([torch.as_tensor(row) for row in inputs])
-    if isinstance(inputs, Tensor | np.ndarray):
-        tensor = torch.as_tensor(inputs)
-        return tensor if tensor.is_floating_point() else None
-    return None
+    if isinstance(inputs, np.ndarray) and np.issubdtype(inputs.dtype, np.floating):
+        return torch.as_tensor(inputs)
+    return inputs if isinstance(inputs, Tensor) and inputs.is_floating_point() else None

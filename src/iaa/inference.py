@@ -21,7 +21,7 @@ from iaa.data.image_io import UnreadableImage
 from iaa.embed import PRECISIONS, embed_batches, resolve_device
 from iaa.errors import unknown
 from iaa.hub import PREFIX, download, parse_repo
-from iaa.image_inputs import as_images, as_vectors, batches_of
+from iaa.image_inputs import IMAGES, as_images, as_vectors, batches_of
 from iaa.models import Embedder, Preprocessing
 from iaa.models.heads import VectorHead
 from iaa.progress import counting
@@ -180,7 +180,9 @@ class Model:
 
     def _embed_vectors(self, vectors: Tensor, on_batch: Callable[[int], None]) -> Tensor:
         if self.head is None:
-            raise ValueError(f"{self.path} embeds images, got floating numbers of shape {_shape(vectors)}")
+            raise ValueError(
+                f"{self.path} embeds images ({IMAGES}), got floating numbers of shape {_shape(vectors)}"
+            )
         if vectors.ndim != 2 or vectors.shape[1] != self.head.features:
             raise ValueError(
                 f"{self.path} embeds vectors of {self.head.features} numbers, got shape {_shape(vectors)}"

@@ -32,6 +32,16 @@ def build(kind: type[Any], content: object, where: str) -> Any:
     return kind(**values)
 
 
+def check_choices(instance: Any, prefix: str = "") -> None:
+    """Refuse values that the type hints of a dataclass, or of those inside it, do not name."""
+    for name, hint in get_type_hints(type(instance)).items():
+        value = getattr(instance, name)
+        if is_dataclass(value):
+            check_choices(value, f"{prefix}{name}.")
+        elif get_origin(hint) is Literal and value not in get_args(hint):
+            raise unknown(prefix + name, value, get_args(hint))
+
+
 def _fits(value: object, hint: Any) -> bool:
     kind, inner = get_origin(hint), get_args(hint)
     if kind is Literal:

@@ -97,12 +97,14 @@ class Run:
 
     def __str__(self) -> str:
         if not self.finished:
-            return f"{self.path}: not finished"
-        tests = []
-        for test, scores in self.metrics["test"].items():
+            return f"{self.path}: {'not finished' if (self / CONFIG).is_file() else 'there is no run here'}"
+        metrics, tests = self.metrics, []
+        for test, scores in metrics["test"].items():
             shown = ", ".join(f"{name} {scores[name]:.1f}" for name in ("R@1", "MAP@R") if name in scores)
             tests.append(shown if test == "test" else f"{test} {shown}")
-        return f"{self.path}: {'; '.join(tests)} (epoch {self.metrics['epoch'] + 1} of {self.config.epochs})"
+        chosen = metrics["ladder"]["chosen"] if "ladder" in metrics else ""
+        how = chosen or f"epoch {metrics['epoch'] + 1} of {self.config.epochs}"
+        return f"{self.path}: {'; '.join(tests)} ({how})"
 
     @property
     def name(self) -> str:
@@ -241,6 +243,7 @@ class Run:
             self.data.in_order(part, getattr(network, "preprocessing", None)),
             device=chosen,
             precision=PRECISIONS[self.config.precision],
+            channels_last=self.config.network.channels_last,
             on_batch=count,
         )
         names = {label: part.class_names[label] for label in labels.unique().tolist()}

@@ -24,7 +24,9 @@ from iaa.training.gradient_cache import embed_in_parts
 from iaa.training.loop import TrainingLoop, open_run, recorded_threads
 from iaa.training.model_ladder import climb
 from iaa.training.schedules import estimates_before, rate_factor, streams_during, strength
-from iaa.training.setup import Task, assemble, launch
+from iaa.training.setup import Task, assemble, check_device, launch
+
+EXAMPLE = 'iaa.train(iaa.Config(data="folder:photos"))'
 
 
 def train(
@@ -48,10 +50,13 @@ def train(
     several heads are compared on held-out training classes and the best becomes the model.
     """
     if (config is None) == (resume is None):
-        raise ValueError("give either a configuration or a run to resume")
+        raise ValueError(f"give either a configuration or a run to resume, such as {EXAMPLE}")
+    if config is not None and not isinstance(config, Config):
+        raise TypeError(f"config must be an iaa.Config, such as {EXAMPLE}, got {config!r}")
     former = None if resume is None else Run(resume)
     config = former.config if former else config
     assert config is not None
+    check_device(config)
     config = resolve(config)
     known = former.classes if former else classes
     if loss is not None:

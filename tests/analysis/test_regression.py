@@ -26,6 +26,11 @@ def test_a_loss_is_said_with_what_to_do():
     assert "--optimizer.lr" in note
 
 
+def test_where_heads_were_compared_the_frozen_one_can_be_named():
+    note = regression_note({"R@1": 60.0}, {"frozen": {"R@1": 85.0}})
+    assert note.endswith("instead of 85.0 for 'frozen'. --network.head none keeps the network frozen.")
+
+
 def test_one_metric_alone_is_a_loss_in_part():
     note = regression_note({"R@1": 84.2, "MAP@R": 52.7}, UNTRAINED, name="iaa")
     assert note.startswith("iaa made search worse in part: R@1 84.2 instead of 85.0 for 'frozen lite0'")

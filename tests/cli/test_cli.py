@@ -84,6 +84,7 @@ def test_completion_names_commands_options_and_presets():
         (["iaa", "serve", "x", "--no-o"], ["--no-open"]),
         (["iaa", "embed", "x", "--mod"], ["--model"]),
         (["iaa", "ablate", "few-s"], ["few-samples"]),
+        (["iaa", "embed", "x", "--on-b"], ["--on-bad-image"]),
     ],
 )
 def test_completion_works_in_bash(line, expected):
@@ -112,6 +113,8 @@ def home(tmp_path, monkeypatch):
     (tmp_path / "photos/cat").mkdir(parents=True)
     (tmp_path / "table.csv").touch()
     (tmp_path / "vectors.npz").touch()
+    (tmp_path / "photos.zip").touch()
+    (tmp_path / "cat.jpg").touch()
     (tmp_path / "runs/emoji-1").mkdir(parents=True)
     (tmp_path / "runs/emoji-1/config.json").write_text("{}")
 
@@ -133,6 +136,26 @@ def home(tmp_path, monkeypatch):
         ("report runs/x", "you have runs/emoji-1"),
         ("analyze mining runs/x", "you have runs/emoji-1"),
         ("export runs/x", "you have runs/emoji-1"),
+        ("search runs/x cat.jpg", "no such run or embeddings file: runs/x; you have runs/emoji-1"),
+        ("search table.csv runs/emoji-1", "table.csv is neither a run directory nor an embeddings file; you"),
+        ("search photos cat.jpg", "photos is not a run directory: it has no config.json; you have runs"),
+        ("serve photos", "photos is not a run directory: it has no config.json; you have runs/emoji-1"),
+        ("gallery export photos x.parquet", "photos is not a run directory: it has no config.json"),
+        ("embed emoji --out x.safetensors --model runs/x", "you have runs/emoji-1"),
+        ("train photos.zip", "photos.zip is a file, not a folder: unpack it first"),
+        ("train --data photos.zip", "photos.zip is a file, not a folder: unpack it first"),
+        ("train --data folder:photos.zip", "photos.zip is a file, not a folder: unpack it first"),
+        ("train --data folder:cat.jpg", "cat.jpg is a file, not a folder: name the folder that holds one"),
+        ("train --data folder:photo", "folder photo does not exist (did you mean photos?)"),
+        ("train --data table:tabel.csv", "--data table:tabel.csv: there is no file tabel.csv"),
+        ("train --data cubb", "'embeddings:FILE'; got 'cubb' (did you mean 'cub'?)"),
+        ("train --data folder:photos --device cuda", "device cuda is not available here: use auto or cpu"),
+        (
+            "train --split.test-share 20",
+            "--split.test-share is a share of the classes and must lie between 0",
+        ),
+        ("train --lr -1", "--optimizer.lr must be more than 0, got -1.0"),
+        ("data stats photos", "photos is not a dataset: did you mean folder:photos?"),
     ],
 )
 def test_usual_mistakes_are_answered_in_one_line(arguments, message, capsys):
@@ -169,3 +192,10 @@ def test_an_unforeseen_error_is_one_line_that_names_the_file(tmp_path, capsys, m
     error = capsys.readouterr().err
     assert "Traceback (most recent call last)" in error
     assert "--traceback" not in error.splitlines()[-1]
+
+
+def test_data_of_the_command_line_are_those_of_the_library():
+    from iaa.cli.config_options import BENCHMARKS as NAMES
+    from iaa.data.loading import BENCHMARKS
+
+    assert set(NAMES) == {*BENCHMARKS, "emoji"}

@@ -120,7 +120,7 @@ def test_runs_of_another_comparison_are_refused_before_any_work(arguments, tmp_p
     capsys.readouterr()
     assert main([*arguments, str(tmp_path / "out"), "--augment.strength", "0.5"]) == 2
     error = capsys.readouterr().err
-    assert "is a run of another comparison (augment.strength 0.5, not 0.2): give another --out" in error
+    assert "is a run of another comparison (--augment.strength 0.5, not 0.2): give another --out" in error
     assert error.count("\n") == 1
 
 

@@ -247,7 +247,7 @@ def test_heads_and_weights_from_a_file(tmp_path, capsys):
         (["--out", "x.npz"], "--out must name a .safetensors file, got x.npz"),
         (["--split", "train"], "has no images in its train part"),
         (["--model", "convnt"], "did you mean 'convnet'"),
-        (["--device", "warp"], "device 'warp' cannot be used here"),
+        (["--device", "warp"], "device must be one of 'auto', 'cpu', 'cuda', 'cuda:1', 'mps'; got 'warp'"),
         (["--batch-size", "0"], "batch_size must be 1 or more, got 0"),
         (["--test-size", "small"], "size belongs to vehicleid"),
     ],

@@ -15,17 +15,18 @@ def run(tmp_path_factory) -> Path:
     return tiny_server.trained(tmp_path_factory.mktemp("run"))
 
 
-def test_onnx_prints_the_largest_difference_and_nothing_else(run, tmp_path):
+def test_onnx_prints_the_largest_difference_and_what_stays_outside(run, tmp_path):
     """In a process of its own: what the exporter says of its insides must not reach the user."""
     arguments = ["export", str(run), "--out", str(tmp_path / "m.onnx")]
     done = subprocess.run(
         [sys.executable, "-m", "iaa", *arguments], capture_output=True, text=True, check=True
     )
-    first, second = done.stdout.splitlines()
+    first, second, third = done.stdout.splitlines()
     assert first.startswith(f"wrote {tmp_path / 'm.onnx'}: ")
     assert "8 numbers per embedding" in first
     assert second.startswith("checked with onnxruntime against PyTorch: largest difference ")
     assert "on 8 of its own images, in batches of 1, 3 and 8" in second
+    assert third == "it normalises pixels but does not resize or crop: examples/onnx_search.py shows how"
     assert done.stderr == ""
 
 
@@ -39,7 +40,7 @@ def test_safetensors_are_written_into_the_run(run, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (["--out", "x.pt"], "--out must name a .onnx file, got x.pt"),
         (["--to", "safetensors", "--out", "x.safetensors"], "--out must name a folder for safetensors"),

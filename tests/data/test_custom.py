@@ -115,7 +115,7 @@ def test_sequences_are_kept_row_by_row(tmp_path):
 @pytest.mark.parametrize(
     ("box", "message"),
     [
-        ({"x_1": 1}, "t.csv has an incomplete box: it lacks the column y_1 and x_2 and y_2"),
+        ({"x_1": 1}, "t.csv has an incomplete box: it has no y_1 and no x_2 and no y_2"),
         ({"x_1": 1, "y_1": 1, "x_2": 4, "y_2": ""}, "t.csv, row 1: incomplete box: y_2 empty"),
         ({"x_1": 5, "y_1": 1, "x_2": 4, "y_2": 9}, r"row 1: a box needs x_1 < x_2 .*, got 5, 1, 4, 9"),
         ({"x_1": 1, "y_1": 9, "x_2": 4, "y_2": 9}, r"row 1: a box needs x_1 < x_2 .*, got 1, 9, 4, 9"),
@@ -147,6 +147,18 @@ def test_files_that_are_not_images_are_counted(tmp_path, caplog):
         f"{root}: 4 files are not images and are ignored (2 .heic, 1 .txt, 1 no ending); "
         "pip install pillow-heif to read .heic"
     )
+
+
+def test_images_in_no_class_folder_are_named(tmp_path, caplog):
+    root = folder(tmp_path / "mine", ["ash", "elm"])
+    (root / "loose.png").touch()
+    load(f"folder:{root}", test_share=0.5)
+    expected = f"{root}: images in no class folder are ignored (1, such as {root / 'loose.png'})"
+    assert caplog.messages == [expected]
+    (tmp_path / "flat").mkdir()
+    (tmp_path / "flat" / "a.png").touch()
+    with pytest.raises(ValueError, match=r"no images in sub-folders \(1 outside them\): expected one"):
+        load(f"folder:{tmp_path / 'flat'}")
 
 
 def test_heic_is_read_where_its_decoder_is_installed(tmp_path, monkeypatch):
@@ -197,6 +209,10 @@ def test_parquet(tmp_path):
         (
             {"path": "a.png", "label": 1, "split": "test", "is_query": 0, "is_gallery": 0},
             "row 1: a test image must be query, gallery or both",
+        ),
+        (
+            {"path": "a.png", "label": 1, "split": "test", "is_query": "maybe", "is_gallery": 1},
+            "row 1: is_query must be true or false, got 'maybe'",
         ),
     ],
 )

@@ -100,6 +100,23 @@ def test_rows_without_ids_of_two_files_are_different(run, tmp_path):
     assert all(entry["in_gallery"] and entry["hits"][0]["row"] != row for row, entry in enumerate(own))
 
 
+def test_a_gallery_opens_from_a_path_and_shows_itself_on_one_line(run):
+    gallery = iaa.Gallery.open(run)
+    images = f"{len(gallery)} images of {len(gallery.classes)} classes"
+    assert repr(gallery) == f"Gallery({gallery.name!r}, {images}, dim={gallery.dim})"
+    assert repr(gallery.data) == f"Embeddings({images.replace('images', 'vectors')}, dim={gallery.dim})"
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_what_a_gallery_cannot_hold_is_refused_in_words(run, tmp_path):
+    gallery = iaa.Gallery.open(run)
+    with pytest.raises(TypeError, match="refers to image files: give paths, got Tensor"):
+        gallery.add(torch.zeros(1, 4, 4))
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(ValueError, match=r"photos is not a gallery: did you mean folder:.*photos?"):
+        iaa.Gallery.open(run, str(tmp_path / "photos"))
+
+
 def test_class_numbers_that_share_a_name_are_one_class(tmp_path):
     names = {0: "bike", 1: "bike", 2: "car"}
     data = Embeddings(torch.randn(6, 4), torch.arange(6) // 2, class_names=names)

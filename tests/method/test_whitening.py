@@ -1,8 +1,10 @@
 import pytest
 import torch
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import iaa
 import oracles
@@ -173,6 +175,10 @@ def test_it_is_an_estimator_for_scikit_learn():
     transformed = pipeline[0].transform(z.numpy())
     assert transformed.shape == (240, 8)
     assert type(transformed).__name__ == "ndarray"
+    last = make_pipeline(StandardScaler(), white).fit(z.numpy(), names)
+    assert last.transform(z.numpy()).shape == (240, 8)
+    with pytest.raises(NotFittedError):
+        make_pipeline(StandardScaler(), clone(white)).transform(z.numpy())
     with pytest.raises(ValueError, match="shrink, power and dim, got 'margin'"):
         white.set_params(margin=1)
 

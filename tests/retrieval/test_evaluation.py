@@ -21,6 +21,13 @@ def data(size=40, *, role=None, sequence=None, dim=5):
     return Embeddings(z, labels, role=role or [], sequence=sequence or [])
 
 
+def test_an_evaluation_shows_its_scores():
+    given = data()
+    scores = {name: float(value.mean()) for name, value in evaluate(given, ks=KS).values().items()}
+    shown = ", ".join(f"{name} {value:.1f}" for name, value in scores.items())
+    assert repr(evaluate(given, ks=KS)) == f"Evaluation({shown}; 40 queries)"
+
+
 def by_loops(data, queries, gallery, ignored):
     """Every metric of every query, where ``ignored(q, g)`` tells which gallery rows do not count."""
     labels, rows = data.labels.tolist(), data.z.tolist()

@@ -54,6 +54,7 @@ def run(start, tmp_path_factory):
 
 
 def test_every_rung_is_scored_and_the_best_on_held_out_classes_is_the_model(run):
+    assert f"({run.metrics['ladder']['chosen']})" in str(run)
     ladder = run.metrics["ladder"]
     assert [rung["name"] for rung in ladder["rungs"]] == ["frozen", "whitening", "head + IAA"]
     own_size = "frozen (48 px)"  # convnet was made for that, and the rungs have 16 px

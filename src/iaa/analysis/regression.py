@@ -54,8 +54,10 @@ def regression_note(trained: Scores, untrained: Mapping[str, Scores], *, name: s
         return ""
     both = len(losses) == sum(metric in trained and metric in untrained[reference] for metric in METRICS)
     verdict = "made search worse" if both else "made search worse in part"
+    lost = f"{name} {verdict}: {' and '.join(losses)} for {reference!r}"
+    if reference == "frozen":  # heads were compared, of which any can be named
+        return f"{lost}. --network.head none keeps the network frozen."
     return (
-        f"{name} {verdict}: {' and '.join(losses)} for {reference!r}. Keep using that, or train "
-        "more gently: a lower --optimizer.lr, fewer --epochs, --network.freeze-bn, or the head alone "
-        "(--network.freeze-backbone)."
+        f"{lost}. Keep using that, or train more gently: a lower --optimizer.lr, fewer --epochs, "
+        "--network.freeze-bn, or the head alone (--network.freeze-backbone)."
     )

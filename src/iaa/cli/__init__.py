@@ -4,6 +4,7 @@ Nothing here or at the top of a command module imports torch: help, completion a
 """
 
 import importlib
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -84,20 +85,23 @@ def _run(command: str, rest: list[str]) -> int:
     module = importlib.import_module(f"iaa.cli.cmd_{command}")
     if hasattr(module, "run"):  # reads its own arguments
         return int(module.run(rest))
-    import tyro
+    from iaa.cli.arguments import call
 
-    if isinstance(module.command, dict):
-        code = tyro.extras.subcommand_cli_from_dict(module.command, prog=f"iaa {command}", args=rest)
-    else:
-        code = tyro.cli(module.command, prog=f"iaa {command}", args=rest)
-    return int(code or 0)
+    return int(call(module.command, f"iaa {command}", rest) or 0)
 
 
 def _as_options(message: str, command: str) -> str:
-    """Keyword arguments of the library as options of a command."""
-    group = "network." if command in ("train", "compare", "ablate") else ""
+    """Keyword arguments of the library, and fields of the configuration, as options of a command."""
+    configured = command in ("train", "compare", "ablate")
     for keyword, option in OPTION_SPELLINGS.items():
-        message = message.replace(keyword, f"--{group}{option}")
+        message = message.replace(keyword, f"--{'network.' * configured}{option}")
+    if configured:
+        from iaa.cli.arguments import option_names
+        from iaa.config import Config
+
+        for option in option_names(Config):
+            if "." in option:
+                message = re.sub(rf"(?<![\w.'-]){option.replace('-', '_')}\b", f"--{option}", message)
     return message
 
 

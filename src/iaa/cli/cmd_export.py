@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import tyro
 from rich.console import Console
 
-from iaa.cli.run_paths import check_paths
+from iaa.cli.run_paths import check_model
 from iaa.errors import need
 
 
@@ -39,7 +39,7 @@ def command(
         from iaa.export.export_run import export_safetensors
         from iaa.inference import load
 
-        check_paths(run)
+        check_model(run)
         with console.status("measuring intervals"):
             files = export_safetensors(load(run, device="cpu"), out or run / "safetensors")
         print(f"wrote {files[0].parent}: " + ", ".join(file.name for file in files))
@@ -49,7 +49,7 @@ def command(
         raise ValueError(f"--out must name a .onnx file, got {target}")
     if target.is_dir():
         raise ValueError(f"--out must name a .onnx file, got the folder {target}")
-    check_paths(run)
+    check_model(run)
     for package in ("onnx", "onnxscript", "onnxruntime"):
         need(package, extra="export")
     from iaa.export.export_run import export_onnx
@@ -61,4 +61,6 @@ def command(
     size = target.stat().st_size / 2**20
     print(f"wrote {target}: {size:.1f} MB, {model.dim} numbers per embedding, any batch size")
     print(f"checked with onnxruntime against PyTorch: {agreement}")
+    if model.network is not None and not vectors:
+        print("it normalises pixels but does not resize or crop: examples/onnx_search.py shows how")
     return 0

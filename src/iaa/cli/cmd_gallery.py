@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from iaa.cli.run_paths import check_model
 from iaa.progress import tracking
 from iaa.terminal import printable
 
@@ -35,6 +36,7 @@ def import_(
         index: The index of a new collection in Milvus; auto is hnsw.
         device: auto, cpu, cuda, cuda:1, mps.
     """
+    check_model(run)
     from iaa.gallery.transfer import import_vectors
     from iaa.inference import load
 
@@ -61,6 +63,7 @@ def export(
             file in RUN/galleries.
         device: auto, cpu, cuda, cuda:1, mps.
     """
+    check_model(run)
     from iaa.gallery.gallery import Gallery
     from iaa.gallery.transfer import export_vectors
     from iaa.inference import load

@@ -10,6 +10,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from iaa.cli.run_paths import check_model
 from iaa.progress import tracking
 from iaa.terminal import escape, printable
 
@@ -85,6 +86,7 @@ def command(
         raise ValueError(f"--top must be 1 or more, got {top}")
     if not queries and not add and not remove:
         raise ValueError("name an image to search for, or --add or --remove something")
+    check_model(run)
     from iaa.gallery.search_results import read_queries
     from iaa.inference import load
 

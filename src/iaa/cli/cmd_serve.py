@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from iaa.allocator import keep_freed_memory
+from iaa.cli.run_paths import check_model
 from iaa.errors import need
 from iaa.progress import tracking
 from iaa.terminal import printable
@@ -94,6 +95,7 @@ def command(
     keep_freed_memory()
     warnings.filterwarnings("ignore", ".*decompression bomb", Warning)  # such uploads are refused anyway
     with bind(host, port) as bound:  # a port in use is reported before anything is loaded
+        check_model(run)
         preload()
         model = load(run, device=device)
         kind = None if index == "auto" or store is None else "flat" if index == "exact" else index

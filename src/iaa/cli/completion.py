@@ -1,14 +1,9 @@
 """Shell completion: commands, subcommands, presets and options as a script for bash or zsh."""
 
-import dataclasses
 import importlib
-import inspect
-import typing
-from collections.abc import Callable
-from typing import Any
 
 from iaa.cli import VERBS
-from iaa.cli.config_options import option_names
+from iaa.cli.arguments import option_names, options_of
 from iaa.errors import unknown
 from iaa.presets import PRESETS
 from iaa.presets.ablations import STUDIES
@@ -49,23 +44,14 @@ def _choices(verb: str) -> list[tuple[str, list[str]]]:
     options = getattr(module, f"{verb.capitalize()}Options", None)
     if options is not None:
         studies = list(STUDIES) if verb == "ablate" else []
-        names = [f"--{name}" for name in option_names(options)]
-        return [(f'"{verb} "*', [*studies, *PRESETS, *names, "--help"])]
+        return [(f'"{verb} "*', [*studies, *PRESETS, *_words(option_names(options))])]
     if isinstance(module.command, dict):
-        below = [(f'"{verb} {name}"', _options(function)) for name, function in module.command.items()]
+        below = [
+            (f'"{verb} {name}"', _words(options_of(function))) for name, function in module.command.items()
+        ]
         return [*below, (f'"{verb} "*', [*module.command])]
-    return [(f'"{verb} "*', _options(module.command))]
+    return [(f'"{verb} "*', _words(options_of(module.command)))]
 
 
-def _options(function: Callable[..., Any]) -> list[str]:
-    """The options of a command function and of its option groups; positional arguments have none."""
-    hints = typing.get_type_hints(function, include_extras=True)
-    names = []
-    for name, parameter in inspect.signature(function).parameters.items():
-        kind = typing.get_args(hints[name])[:1]
-        if kind and dataclasses.is_dataclass(kind[0]):
-            names += [f"--{option}" for option in option_names(typing.cast(type, kind[0]))]
-        elif "Positional" not in repr(hints[name]):
-            option = name.replace("_", "-")
-            names += [f"--{option}", *([f"--no-{option}"] if parameter.default is True else [])]
-    return [*names, "--help"]
+def _words(options: list[str]) -> list[str]:
+    return [f"--{option}" for option in (*options, "help")]

@@ -1,18 +1,19 @@
 """Fields of the configuration as options of train, compare and ablate, with hints for common mistakes."""
 
-import dataclasses
-import difflib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar
 
 import tyro
 
+from iaa.cli.arguments import full_name, in_one_line, option_names
 from iaa.config import Config
+from iaa.errors import missing_folder, unknown
 from iaa.presets import presets_help, start
 
 Parsed = TypeVar("Parsed")
+BENCHMARKS = ("cub", "cars", "sop", "inshop", "vehicleid", "emoji")
 PREFIXES = ("folder:", "table:", "embeddings:")
 SUFFIXES = {
     "table:": (".csv", ".parquet", ".json", ".jsonl"),
@@ -26,19 +27,34 @@ def parse(kind: type[Parsed], arguments: Sequence[str], *, prog: str, descriptio
         raise ValueError(f"{arguments[0]} is not a preset: did you mean --data {arguments[0]}?")
     if arguments and (spec := data_spec(arguments[0])) is not None:
         raise ValueError(f"{arguments[0]} is not a run directory: did you mean --data {spec}?")
+    if arguments and Path(arguments[0]).is_file() and not arguments[0].endswith(".json"):
+        raise missing_folder(Path(arguments[0]))
     default, rest = start(arguments)
     names = option_names(kind)
-    options: Parsed = tyro.cli(
+    options: Parsed = in_one_line(
+        tyro.cli,
         kind,
         default=kind(default),  # type: ignore[call-arg]
         args=[_expanded(argument, names, prog) for argument in rest],
         prog=f"{prog} PRESET",
         description=f"{description}\n\n{presets_help(arguments)}",
     )
-    data = options.config.data  # type: ignore[attr-defined]
+    _check_data(options.config.data)  # type: ignore[attr-defined]
+    return options
+
+
+def _check_data(data: str) -> None:
+    """Refuse what is not there before a network is downloaded for it."""
     if (spec := data_spec(data)) is not None:
         raise ValueError(f"--data {data} is not a dataset: did you mean --data {spec}?")
-    return options
+    prefix = next((prefix for prefix in PREFIXES if data.startswith(prefix)), "")
+    path = Path(data.removeprefix(prefix)).expanduser()
+    if (prefix == "folder:" and not path.is_dir()) or (not prefix and path.is_file()):
+        raise missing_folder(path)
+    if prefix and not path.exists():
+        raise FileNotFoundError(f"--data {data}: there is no file {path}")
+    if not prefix and data not in BENCHMARKS:
+        raise unknown("--data", data, (*BENCHMARKS, "folder:DIR", "table:FILE", "embeddings:FILE"))
 
 
 def data_spec(path: str) -> str | None:
@@ -49,42 +65,6 @@ def data_spec(path: str) -> str | None:
         return None if (Path(path) / "config.json").is_file() else f"folder:{path}"
     kinds = [prefix for prefix, suffixes in SUFFIXES.items() if path.endswith(suffixes)]
     return f"{kinds[0]}{path}" if kinds and Path(path).name != "config.json" else None
-
-
-def full_name(name: str, names: Iterable[str], prog: str = "iaa train") -> str:
-    """The option that a name stands for: itself, or the only one that ends in it.
-
-    >>> from iaa.config import Config
-    >>> full_name("lr", option_names(Config))
-    'optimizer.lr'
-    """
-    known = list(names)
-    if name in known:
-        return name
-    matches = [option for option in known if option.rpartition(".")[2] == name]
-    if len(matches) == 1:
-        return matches[0]
-    if matches:
-        raise ValueError(f"--{name} could be {' or '.join(f'--{option}' for option in matches)}: name one")
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-    last_parts = {option.rpartition(".")[2]: option for option in known}
-    near = near or [last_parts[part] for part in difflib.get_close_matches(name, last_parts, n=1)]
-    hint = f"; did you mean --{near[0]}?" if near else "."
-    raise ValueError(f"unknown option --{name}{hint} `{prog} --help` lists all options")
-
-
-def option_names(kind: type[Any], prefix: str = "") -> list[str]:
-    """Every option of a dataclass as it is spelled, fields of the configuration without a prefix."""
-    names: list[str] = []
-    hints = get_type_hints(kind)
-    for field in dataclasses.fields(kind):
-        name = field.name.replace("_", "-")
-        if dataclasses.is_dataclass(hints[field.name]):
-            group = "" if field.name == "config" else f"{prefix}{name}."
-            names += option_names(hints[field.name], group)
-        else:
-            names += [prefix + name] + [f"{prefix}no-{name}"] * (hints[field.name] is bool)
-    return names
 
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:

@@ -5,6 +5,8 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from iaa.cli.run_paths import check_paths
+
 if TYPE_CHECKING:
     from iaa.models import Embedder
 
@@ -18,6 +20,8 @@ def open_network(name: str, options: dict[str, Any]) -> "tuple[Embedder, str, st
 
     if Path(name).expanduser().is_dir():
         return _of_run(Path(name).expanduser(), options)
+    if "/" in name and not name.startswith("timm/"):
+        check_paths(Path(name))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*entries taken", UserWarning)  # printed below, in one line
         network = build(name, **options)

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from iaa.data.dataset import ClassSplit, Dataset, Strings, draw_classes, make
-from iaa.data.file_listing import folders, images_under, report_ignored
+from iaa.data.file_listing import folders, images_in, images_under, report_ignored
+from iaa.errors import missing_folder
 from iaa.table_files import read_csv, read_parquet
 
 _SPLIT_AND_ROLE = {
@@ -37,7 +38,7 @@ def folder(root: Path, *, seed: int, test_share: float, known: ClassSplit | None
     run stay in the part they were in.
     """
     if not root.is_dir():
-        raise FileNotFoundError(f"folder {root} does not exist")
+        raise missing_folder(root)
     inner = folders(root)
     divided = bool(inner) and all(path.name.lower() in _SPLIT_AND_ROLE for path in inner)
     rows: list[tuple[str, str, str, str]] = []
@@ -45,9 +46,13 @@ def folder(root: Path, *, seed: int, test_share: float, known: ClassSplit | None
         split, role = _SPLIT_AND_ROLE[part.name.lower()] if divided else ("train", "both")
         for home in folders(part):
             rows += [(path, home.name, split, role) for path in images_under(home)]
-    report_ignored(root)
+    loose = [] if divided else images_in(root)
+    report_ignored(root, loose if rows else ())
     if not rows:
-        raise ValueError(f"folder {root} has no images in sub-folders: expected one sub-folder per class")
+        only = f" ({len(loose):,} outside them)" if loose else ""
+        raise ValueError(
+            f"folder {root} has no images in sub-folders{only}: expected one sub-folder per class"
+        )
     paths, names, splits, roles = zip(*rows, strict=True)
     if not divided and len(set(names)) == 1 and known is None:
         _refuse_one_level_too_high(root / names[0])
@@ -152,15 +157,21 @@ def _roles(file: Path, columns: Columns, split: list[str]) -> list[str]:
     roles = {(True, True): "both", (True, False): "query", (False, True): "gallery"}
     chosen = []
     for row, (part, (query, gallery)) in enumerate(zip(split, flags, strict=True), start=1):
-        role = "both" if part == "train" else roles.get((_is_true(query), _is_true(gallery)))
+        chosen_by = (_flag(file, row, "is_query", query), _flag(file, row, "is_gallery", gallery))
+        role = "both" if part == "train" else roles.get(chosen_by)
         if role is None:
             raise UnusableTable(f"{file}, row {row}: a test image must be query, gallery or both")
         chosen.append(role)
     return chosen
 
 
-def _is_true(value: object) -> bool:
-    return str(value).strip().lower() in ("true", "1", "1.0", "yes")
+def _flag(file: Path, row: int, column: str, value: object) -> bool:
+    text = str(value).strip().lower()
+    if text in ("true", "1", "1.0", "yes"):
+        return True
+    if text in ("false", "0", "0.0", "no", *map(str.lower, _EMPTY)):
+        return False
+    raise UnusableTable(f"{file}, row {row}: {column} must be true or false, got {value!r}")
 
 
 def _sequences(columns: Columns) -> Strings | None:
@@ -175,7 +186,7 @@ def _boxes(file: Path, columns: Columns) -> npt.NDArray[np.float64] | None:
     if len(missing) == len(_BOX):
         return None
     if missing:
-        raise UnusableTable(f"{file} has an incomplete box: it lacks the column {' and '.join(missing)}")
+        raise UnusableTable(f"{file} has an incomplete box: it has no {' and no '.join(missing)}")
     cells = [[_number(file, name, row, cell) for row, cell in enumerate(columns[name], 1)] for name in _BOX]
     boxes = np.array(cells, dtype=np.float64).T
     for row, box in enumerate(boxes.tolist(), start=1):

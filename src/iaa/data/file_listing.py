@@ -64,8 +64,10 @@ def images_under(folder: Path) -> list[str]:
     return paths
 
 
-def report_ignored(root: Path) -> None:
-    """Warn about the visible files below a folder that are not images, by their endings."""
+def report_ignored(root: Path, loose: Sequence[str] = ()) -> None:
+    """Warn about images that belong to no class, and about visible files that are not images, by endings."""
+    if loose:
+        _warn_once(f"{root}: images in no class folder are ignored ({len(loose):,}, such as {loose[0]})")
     endings: Counter[str] = Counter()
     for _, inner, files in os.walk(root):
         inner[:] = [name for name in inner if not name.startswith(".")]

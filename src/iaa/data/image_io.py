@@ -193,6 +193,8 @@ def _eight_bit(image: "Image") -> "Image":
 def _reason(error: BaseException) -> str:
     if isinstance(error, FileNotFoundError):
         return "no such file"
+    if isinstance(error, IsADirectoryError):
+        return "it is a folder: give the images in it"
     if type(error).__name__ == "UnidentifiedImageError":
         return "not an image, or of an unknown format"
     return " ".join(str(error).split()) or type(error).__name__

@@ -32,6 +32,8 @@ def load(
     kind, colon, path = spec.partition(":")
     own_data = kind in ("folder", "table") and bool(colon)
     if not own_data and spec not in (*BENCHMARKS, "emoji"):
+        if Path(spec).expanduser().is_dir():
+            raise ValueError(f"{spec} is not a dataset: did you mean folder:{spec}?")
         raise unknown("the dataset", spec, SPECS)
     _only_where(own_data, spec, "own data (folder:DIR, table:FILE)", test_share=test_share)
     _only_where(spec == "vehicleid", spec, "vehicleid", size=size, protocol=protocol)
@@ -46,7 +48,8 @@ def load(
         dataset = emoji(home)
     elif home is None:
         raise ValueError(
-            f"{spec} needs a root, the folder with its files: docs/datasets.md says where to get it"
+            f"{spec} needs a root, the folder with its files (--root DIR): docs/datasets.md says where to "
+            "get them"
         )
     elif spec == "vehicleid":
         dataset = vehicleid(home, size=size or "medium", protocol=protocol or "leave-one-out", seed=seed)

@@ -18,7 +18,7 @@ from iaa.data.image_ref import ImageRef, image_path, parse_ref
 from iaa.gallery.embedding import embed_query
 from iaa.gallery.search_results import Hit, SearchResults
 from iaa.gallery.store import Rows, Snapshot
-from iaa.inference import Model
+from iaa.inference import Model, load
 from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.index import Index
 from iaa.retrieval.knn import Neighbors
@@ -44,7 +44,7 @@ class Gallery:
     @classmethod
     def open(
         cls,
-        model: Model,
+        model: Model | str | os.PathLike[str],
         spec: str | Path | None = None,
         *,
         store: str | None = None,
@@ -60,7 +60,7 @@ class Gallery:
         dropped.
 
         Args:
-            model: embeds the images and later the queries.
+            model: embeds the images and later the queries; a run or a path is loaded.
             spec: what the gallery is made of; None means the run's own images.
             store: None keeps the gallery in ``RUN/galleries``; ``milvus:gallery.db`` in an embedded Milvus
                 database, ``milvus:http://HOST:19530`` on a server; ``#NAME`` behind it names the collection.
@@ -73,7 +73,7 @@ class Gallery:
         from iaa.gallery.update import open_gallery
 
         return open_gallery(
-            model,
+            model if isinstance(model, Model) else load(model),
             spec,
             store=store,
             index=index,
@@ -97,6 +97,12 @@ class Gallery:
     def remove(self, *classes_or_paths: str | Path | Iterable[str | Path]) -> "Gallery":
         """Remove classes or paths, permanently; the image files are not touched."""
         return Gallery.open(self._model, self.spec, store=self.store, remove=classes_or_paths)
+
+    def __repr__(self) -> str:
+        """On one line: not every row of it."""
+        return (
+            f"Gallery({self.name!r}, {len(self):,} images of {len(self.classes):,} classes, dim={self.dim})"
+        )
 
     def __len__(self) -> int:
         return len(self.rows)

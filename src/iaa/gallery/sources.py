@@ -149,6 +149,8 @@ def absolute(spec: str) -> str:
     """``folder:DIR`` and the like with an absolute path."""
     kind, colon, location = spec.partition(":")
     if not colon or kind not in SOURCE_KINDS:
+        if Path(spec).expanduser().is_dir():
+            raise ValueError(f"{spec} is not a gallery: did you mean folder:{spec}?")
         raise unknown("the gallery", spec, KINDS)
     if not location:
         raise ValueError(f"{spec!r} names no path: an empty one would mean the current folder")

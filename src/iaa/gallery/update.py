@@ -1,6 +1,6 @@
 """Opening a gallery and bringing it up to date: new and changed images are embedded, missing ones dropped."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from iaa.data.custom import UnusableTable
@@ -100,6 +100,8 @@ def as_paths(given: Paths) -> tuple[str, ...]:
     """A single path, or several one by one or in lists, as text."""
     if isinstance(given, str | Path):
         return (str(given),)
+    if not isinstance(given, list | tuple | set | Iterator):
+        raise TypeError(f"a gallery refers to image files: give paths, got {type(given).__name__}")
     return tuple(path for entry in given for path in as_paths(entry))
 
 

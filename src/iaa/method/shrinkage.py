@@ -41,7 +41,7 @@ def choose_shrink(stats: WithinClass) -> float:
     """The shrinkage that ranks classes best which gave no statistics (MAP@R), in ``FOLDS`` turns.
 
     Analytic rules (Ledoit-Wolf, OAS) ask how well a covariance is estimated and shrink far less than what is
-    best for classes never seen; see docs/decisions.md.
+    best for classes never seen; see docs/decisions/method.md.
     """
     classes = stats.kept_classes()
     classes = classes[torch.isin(classes, stats.labels[stats.count > 1])]

@@ -13,6 +13,7 @@ from iaa.method.checks import as_tensor, check_batch, check_finite, check_number
 from iaa.method.gaussians import unaffected_by_autocast
 from iaa.method.rank_merge import combine_within
 from iaa.method.shrinkage import choose_shrink, eigen, shrink_covariance
+from iaa.method.sklearn_tags import sklearn_tags
 from iaa.method.within_class import WithinClass
 
 Shrink = float | Literal["auto"]
@@ -182,6 +183,12 @@ class Whitening(nn.Module):
             setattr(self, name, value)
         self._check_options()
         return self
+
+    def __sklearn_tags__(self) -> Any:
+        return sklearn_tags()
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._stats is not None or self.weight.numel() > 0
 
     def extra_repr(self) -> str:
         """The arguments."""

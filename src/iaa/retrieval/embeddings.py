@@ -53,6 +53,11 @@ class Embeddings:
             for wrong in set(getattr(self, name)) - set(options):
                 raise unknown(name, wrong, options)
 
+    def __repr__(self) -> str:
+        """On one line: not every row of it."""
+        classes = len(self.labels.unique())
+        return f"Embeddings({len(self):,} vectors of {classes:,} classes, dim={self.z.shape[1]})"
+
     def __len__(self) -> int:
         return len(self.z)
 

@@ -33,6 +33,11 @@ class Evaluation:
     ks: tuple[int, ...]
     distance: str
 
+    def __repr__(self) -> str:
+        """On one line: the scores, not every query."""
+        scores = ", ".join(f"{name} {float(value.mean()):.1f}" for name, value in self.values().items())
+        return f"Evaluation({scores}; {len(self.query):,} queries)"
+
     @property
     def without_positive(self) -> int:
         """Queries that no gallery item can answer; they are left out of every mean."""

@@ -81,7 +81,9 @@ def climb(
 def open_ladder(config: Config, classes: ClassSplit | None = None) -> tuple[ImageSource, Embedder]:
     """The data, looked at for what would stop the comparison later, and the frozen network."""
     if config.devices > 1:
-        raise ValueError("heads are compared on one device: use devices=1, or choose one with network.head")
+        raise ValueError(
+            "heads are compared on one device: leave --devices out, or name a head (--network.head linear)"
+        )
     source = open_data(config, classes)
     assert isinstance(source, ImageSource)  # vectors have a linear head unless another is named
     if classes is not None:

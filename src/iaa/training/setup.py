@@ -93,17 +93,22 @@ class Task:
         return images.contiguous(memory_format=torch.channels_last) if last else images
 
 
-def launch(config: Config) -> "Fabric":
-    """Fabric with its processes started; torchrun has started them already."""
-    need("lightning_fabric", extra="train")
-    from lightning_fabric import Fabric
-
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+def check_device(config: Config) -> None:
+    """Refuse a device that is not there, and a precision that it cannot train in."""
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if not available.get(config.device, True):
         raise ValueError(f"device {config.device} is not available here: use auto or cpu")
     if config.precision == "fp16" and (config.device == "cpu" or not any(available.values())):
         raise ValueError("precision fp16 needs cuda or mps: use bf16 on the CPU")
+
+
+def launch(config: Config) -> "Fabric":
+    """Fabric with its processes started; torchrun has started them already."""
+    check_device(config)
+    need("lightning_fabric", extra="train")
+    from lightning_fabric import Fabric
+
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     devices, nodes = config.devices, 1
     if "TORCHELASTIC_RUN_ID" in os.environ:
         devices = int(os.environ["LOCAL_WORLD_SIZE"])
