@@ -17,6 +17,7 @@ from iaa import embed_processes
 from iaa.cli import main
 from iaa.embed_processes import device_list, device_threads
 from iaa.gallery.gallery import Gallery
+from iaa.retrieval.shards import Shards
 
 OPTIONS = ["--model", "convnet", "--size", "16", "--workers", "0", "--batch-size", "2", "--save-every", "4"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -123,7 +124,11 @@ def test_a_process_of_its_own_keeps_freed_memory(tmp_path, monkeypatch):
     content.write_bytes(pickle.dumps((torch.nn.Identity(), None)))
     job = embed_processes._Job(tmp_path / "parts", {}, 1, 1, "cpu", "fp32", 0)
     embed_processes._work(job, content, os.getpid())
+    assert steps == []  # others have finished and removed the folder
+    parts = Shards(tmp_path / "parts", {}, 1, batch_size=1)
+    embed_processes._work(job, content, os.getpid())
     assert steps == ["keep", "embed"]
+    parts.release()
 
 
 def test_devices_that_do_not_exist():

@@ -222,10 +222,14 @@ LEAST = {
     "memory": 0,
     "augment.copies": 0,
     "augment.strength": 0,
+    "augment.neighbors": 1,
+    "augment.refresh_every": 1,
+    "batch.micro": 1,
     "images.size": 1,
     "network.dim": 1,
     "optimizer.weight_decay": 0,
     "run.keep_every": 0,
+    "run.validate_every": 1,
     "split.per_class": 1,
 }
 """Smallest values of fields."""

@@ -133,6 +133,8 @@ def _work(job: _Job, content: Path, parent: int) -> None:
         if os.getppid() != parent:
             raise SystemExit(1)
 
+    if not (job.folder / "config.json").exists():
+        return  # others had finished before this process started
     keep_freed_memory()
     try:
         model, images = pickle.loads(content.read_bytes())  # made by the process that started this one

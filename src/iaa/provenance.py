@@ -80,15 +80,17 @@ def weights_hash(model: nn.Module) -> str:
 
 
 def data_hash(datasets: Iterable[Dataset], base: Path, images: dict[str, ImageRef]) -> str:
-    """SHA-256 over id, file size, class, split and role of the rows whose image is in ``images``."""
+    """SHA-256 over id, file size, class, split, role and sequence of the rows with an image in ``images``."""
     sizes = {id: os.path.getsize(image.path) for id, image in images.items()}
     digest = hashlib.sha256()
     for dataset in datasets:
         ids = image_ids(dataset, base)
-        columns = ids, dataset.labels.tolist(), dataset.split, dataset.role
-        for id, label, split, role in zip(*columns, strict=True):
+        sequence = [""] * len(ids) if dataset.sequence is None else dataset.sequence
+        columns = ids, dataset.labels.tolist(), dataset.split, dataset.role, sequence
+        for id, label, split, role, name in zip(*columns, strict=True):
             if id in sizes:
                 row = [id, sizes[id], dataset.class_names[label], str(split), str(role)]
+                row += [str(name)] if name else []
                 digest.update(json.dumps(row).encode() + b"\n")
     return digest.hexdigest()
 

@@ -1,10 +1,11 @@
 """Algorithm 1 of the paper, from the first line to the last: a run from data to a scored network."""
 
+import copy
 import os
 import random
 import time
 from dataclasses import replace
-from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -63,7 +64,11 @@ def train(
         loss = Baseline(loss, None) if isinstance(loss, nn.Module) else Baseline(*loss)
         config = replace(config, loss=type(loss.loss).__name__)
     if compares_heads(config):
-        return climb(config, partial(train, loss=loss), run=former, classes=known, quiet=quiet)
+
+        def train_rung(*arguments: Any, **options: Any) -> Run:
+            return train(*arguments, loss=copy.deepcopy(loss), **options)  # a fold knows nothing of others
+
+        return climb(config, train_rung, run=former, classes=known, quiet=quiet)
     with recorded_threads(former):
         task = assemble(config, launch(config), data=data, loss=loss, known=known)
         with open_run(task, former) as run:

@@ -41,3 +41,8 @@ def test_a_gain_a_tie_and_nothing_to_compare_with_are_silent():
     assert regression_note({"R@1": 86.0, "MAP@R": 48.0}, UNTRAINED) == ""
     assert regression_note({"R@1": 84.97, "MAP@R": 47.1}, UNTRAINED) == ""
     assert regression_note({"R@1": 10.0}, {}) == ""
+
+
+def test_a_frozen_network_that_is_better_at_its_own_size_says_what_to_leave_out():
+    rows = {"frozen": {"MAP@R": 20.0}, "frozen (224 px)": {"MAP@R": 40.0}}
+    assert "Leave --images.size out" in regression_note({"MAP@R": 30.0}, rows)

@@ -77,7 +77,7 @@ def test_sheet_draws_a_row_per_class(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (["check", "cub"], "iaa data: cub needs a root"),
         (["stats", "emojis"], "did you mean 'emoji'"),

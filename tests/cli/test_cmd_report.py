@@ -140,7 +140,7 @@ def test_the_folder_of_images_can_be_given(vectors, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (["nowhere"], "no such run or embeddings file: nowhere"),
         (["RUN", "--out", "page.pdf"], "out must name a .html file, got page.pdf"),

@@ -65,6 +65,10 @@ def test_embeddings_of_another_run_are_not_a_gallery(run, tmp_path):
         ValueError, match=r"pool\.safetensors was made with pool avg\+max, the model .* has avg"
     ):
         iaa.Gallery.open(model, str(tmp_path / "pool.safetensors"))
+    with pytest.raises(
+        ValueError, match=r"copy\.safetensors was made with flip False, the model .* has True"
+    ):
+        iaa.Gallery.open(iaa.load(run, flip=True), str(tmp_path / "copy.safetensors"))
 
 
 def test_embeddings_made_by_a_head_are_not_embedded_again(tmp_path):

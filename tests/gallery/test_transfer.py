@@ -2,6 +2,8 @@ import functools
 import subprocess
 import sys
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -145,3 +147,10 @@ def test_memory_does_not_grow_with_the_number_of_vectors(tmp_path, suffix):
         subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=300).stdout
     )
     assert megabytes < 80  # the vectors alone are 98
+
+
+def test_lists_of_unequal_length_in_parquet_are_refused(tmp_path):
+    table = pa.table({"embedding": [[1.0, 2.0], [3.0, 4.0, 5.0, 6.0]], "label": ["a", "b"]})
+    pq.write_table(table, tmp_path / "ragged.parquet")
+    with pytest.raises(ValueError, match="must have one length in every row"):
+        vector_files.open_vectors(tmp_path / "ragged.parquet")

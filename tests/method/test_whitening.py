@@ -240,3 +240,10 @@ def test_squares_beyond_float64_and_ragged_rows_are_refused_in_words():
         iaa.Whitening().fit(torch.randn(8, 3).double() * 1e200, labels)
     with pytest.raises(ValueError, match="rows of one length"):
         iaa.Whitening().fit([[1.0, 2.0], [3.0]], [0, 0])
+
+
+def test_batches_with_labels_as_text_are_refused():
+    z = torch.randn(8, 3)
+    assert iaa.Whitening().fit(z, list("aabbccdd")).weight.shape == (3, 3)
+    with pytest.raises((TypeError, ValueError), match="labels"):
+        iaa.Whitening().update(z, list("aabbccdd"))

@@ -6,6 +6,7 @@ from iaa import losses
 from iaa.config import Augment, BatchOptions, Config, Images, Network, Optimizer, Split
 from iaa.presets import FREE, PRESETS, describe, find, line, paper_row, presets_help, start
 from iaa.presets.paper_tables import cells
+from iaa.training.defaults import compares_heads, resolve
 
 THREE = ("triplet", "contrastive", "ms")
 SIX = ("triplet-distance", "margin", "circle", "norm-softmax", "proxy-nca", "soft-triple")
@@ -54,7 +55,7 @@ def test_the_recipe_is_that_of_section_vi_b():
         loss="multi_similarity",
         epochs=100,
         images=Images(size=224),
-        network=Network(dim=512, freeze_bn=True),
+        network=Network(dim=512, head="linear", freeze_bn=True),
         batch=BatchOptions(classes=64, per_class=4),
         augment=Augment(strength=0.6, own_copies=False),
         optimizer=Optimizer("adam", 1e-4, 10.0, 4e-4, "steps", (40, 60), 0.2),
@@ -164,3 +165,8 @@ def test_help_lists_all_presets_or_describes_the_one_that_is_named():
     _, *lines = presets_help(["--help"]).splitlines()
     assert [text.split()[1] for text in lines] == list(PRESETS)
     assert presets_help(["cub-ms", "--help"]) == describe("cub-ms")
+
+
+def test_presets_of_the_paper_train_one_network_and_compare_no_heads():
+    rows = [name for name in PRESETS if name != "emoji"]
+    assert not [name for name in rows if compares_heads(resolve(find(name).config))]

@@ -105,3 +105,10 @@ def test_what_does_not_go_together_is_refused():
         evaluate(replace(data, sequence=["a"] * len(data)), expand=2)
     with pytest.raises(ValueError, match="expand must be"):
         Refinement(expand=-1)
+
+
+def test_reranking_without_any_positive_is_refused_as_without_it():
+    data = Embeddings(torch.randn(6, 3), torch.arange(6))
+    for reranked in (False, True):
+        with pytest.raises(ValueError, match="no query has a positive"):
+            evaluate(data, ks=(1,), rerank=reranked)

@@ -169,3 +169,14 @@ def test_a_folder_that_a_process_keeps_to_itself(tmp_path, monkeypatch):
             opened(tmp_path)
         holder.communicate("\n")
     opened(tmp_path).release()
+
+
+def test_work_of_another_kind_is_refused_before_any_of_it_is_removed(tmp_path):
+    parts = Shards(tmp_path, {"data": "large"}, 4096)
+    parts.add(0, 1024, torch.arange(1024), torch.zeros(1024, 2), [])
+    parts.release()
+    with pytest.raises(ValueError, match="unfinished work of another kind"):
+        Shards(tmp_path, {"data": "small"}, 10)
+    again = Shards(tmp_path, {"data": "large"}, 4096, restart=True)
+    assert again.done == 1024
+    again.release()

@@ -133,7 +133,7 @@ def test_with_a_token_any_address_is_allowed(tmp_path, way, capsys, monkeypatch)
         monkeypatch.setenv("IAA_TOKEN", TOKEN)
     command = ["serve", str(tmp_path / "nowhere"), "--port", "0", "--no-open", "--host", "0.0.0.0"]
     assert main([*command, *arguments]) == 2
-    assert "there is no run" in capsys.readouterr().err  # the address was accepted
+    assert "no such run" in capsys.readouterr().err  # the address was accepted
 
 
 def test_only_allowed_host_names_are_answered():

@@ -92,6 +92,9 @@ def test_fine_tuning_is_the_next_rung_and_kept_only_if_it_is_better(start, run):
     rung = tuned.metrics["ladder"]["rungs"][-1]
     assert rung["name"] == "fine-tuned + IAA"
     assert len(rung["held_out"]) == 1
+    judged = iaa.Run(tuned / "rungs" / "fine-tuned-judged").classes
+    head = iaa.Run(tuned / "rungs" / "head-iaa-0").classes
+    assert (set(judged.train), set(judged.val)) == (set(head.train), set(head.test))  # the same fold
     assert (tuned.metrics["ladder"]["chosen"] == rung["name"]) == (not rung["left_out"])
     assert tuned.model.embed([str(next((start / "data").glob("*/*.png")))]).shape[1] == tuned.model.dim
 

@@ -15,7 +15,7 @@ def untrained_rows(table: Mapping[str, Mapping[str, Scores]], test: str) -> dict
 
     Where heads were compared, that is the frozen network alone, at every image size it was measured at.
     """
-    frozen = [name for name in table if name.startswith("frozen")]
+    frozen = [name for name in table if name == "frozen" or name.startswith("frozen (")]
     names = frozen or [name for name in table if not name.startswith("trained")]
     return {name: table[name][test] for name in names if test in table[name]}
 
@@ -57,6 +57,8 @@ def regression_note(trained: Scores, untrained: Mapping[str, Scores], *, name: s
     lost = f"{name} {verdict}: {' and '.join(losses)} for {reference!r}"
     if reference == "frozen":  # heads were compared, of which any can be named
         return f"{lost}. --network.head none keeps the network frozen."
+    if reference.startswith("frozen ("):
+        return f"{lost}. Leave --images.size out: the network is better at the size it was made for."
     return (
         f"{lost}. Keep using that, or train more gently: a lower --optimizer.lr, fewer --epochs, "
         "--network.freeze-bn, or the head alone (--network.freeze-backbone)."

@@ -81,14 +81,14 @@ def mining(run: Path) -> Mining:
     file = run / LOG
     if not file.is_file():
         raise FileNotFoundError(f"no log.jsonl in {run}: is it a run directory of `iaa train`?")
-    epochs: dict[int, list[dict[str, Any]]] = {}
+    epochs: dict[int, dict[int, dict[str, Any]]] = {}
     for line in read_log(file):
-        if "step" in line:
-            epochs.setdefault(line["epoch"], []).append(line)
+        if "step" in line:  # of an epoch that was begun twice, the second time counts
+            epochs.setdefault(line["epoch"], {})[line["step"]] = line
     if not epochs:
         raise ValueError(f"{file} holds no training step yet")
     columns = {
-        key: tuple(_mean(steps, key) for steps in epochs.values())
+        key: tuple(_mean([*steps.values()], key) for steps in epochs.values())
         for key in ("loss", "negatives", "positives", "synthetic_negatives", "synthetic_positives")
     }
     return Mining(

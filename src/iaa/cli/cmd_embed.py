@@ -164,7 +164,7 @@ def command(
         len(images),
         batch_size=compute.batch_size,
         save_every=compute.save_every,
-        threads=compute.threads or device_threads(device, compute.devices),
+        threads=device_threads(device, compute.devices) if compute.threads is None else compute.threads,
         restart=restart,
     )
     try:

@@ -31,6 +31,8 @@ def command(
         vectors: Export only the head of a model trained on vectors, even if the network before it is known.
     """
     console = Console(stderr=True)
+    if out is None and str(run).startswith("hf:"):
+        raise ValueError("--out must say where to write what is exported of a model on the hub")
     if to == "safetensors":
         if vectors:
             raise ValueError("--vectors is for onnx: safetensors always holds what was trained")

@@ -113,7 +113,7 @@ def command(
     if classes:
         from iaa.gallery.classifier import open_classifier
 
-        own = opened if gallery is None else _own(model)
+        own = opened if gallery is None else _own(model, devices)
         classifier = open_classifier(opened, how=how, own=own)
     refinement = {"expand": expand, "augment_gallery": augment_gallery, "rerank": rerank}
     asked = "exact" if index == "auto" or store else index
@@ -171,10 +171,10 @@ def _open(model: "Model", spec: str | None, **options: Any) -> "Gallery":
     return gallery
 
 
-def _own(model: "Model") -> "Gallery | None":
+def _own(model: "Model", devices: int) -> "Gallery | None":
     """The run's own images, whose classes lend covariance and from which the threshold is learned."""
     try:
-        return _open(model, None)
+        return _open(model, None, devices=devices)
     except (OSError, ValueError, ImportError) as error:
         print(f"note: the run's own images are not available: {printable(str(error))}", file=sys.stderr)
         return None
@@ -204,8 +204,9 @@ def _summary(output: dict[str, Any]) -> str:
     refinement = output["refinement"]
     text = f"{_size(gallery['images'], gallery['classes'])}, "
     text += "re-ranked by shared neighbours" if refinement["rerank"] else "cosine similarity"
-    if refinement["expand"] or refinement["augment_gallery"]:
-        text += " after query expansion" if refinement["expand"] else " after database augmentation"
+    names = {"expand": "query expansion", "augment_gallery": "database augmentation"}
+    if done := [name for option, name in names.items() if refinement[option]]:
+        text += f" after {' and '.join(done)}"
     if "recall_at_10" in index:
         text += f"; {index['kind']} finds {100 * index['recall_at_10']:.1f} % of the true ten nearest"
     if classifier is not None and classifier["threshold"] is not None:

@@ -91,11 +91,11 @@ def embedded_ids(
             if row not in readable and ref.path in reasons
         }
         z = torch.cat([z, vectors]) if len(vectors) else z
-        yield given + [ids[row] for row in rows.tolist()], z, left_out
-    except ValueError:  # refused: nothing of it will be stored
-        parts.remove()
-        raise
-    else:
+        try:
+            yield given + [ids[row] for row in rows.tolist()], z, left_out
+        except ValueError:  # refused: nothing of it will be stored
+            parts.remove()
+            raise
         parts.remove()
     finally:
         parts.release()
@@ -124,8 +124,12 @@ def check_origin(model: Model, file: Path, dim: int, meta: dict[str, Any]) -> No
         raise ValueError(
             f"{file} was made by another network than {model.path}: similarities would be meaningless"
         )
-    for name, expected in (("pool", model.pool), ("preprocessing", model.identity["preprocessing"])):
-        actual = meta.get(name, expected)
+    for name, expected, unnamed in (
+        ("pool", model.pool, model.pool),
+        ("preprocessing", model.identity["preprocessing"], model.identity["preprocessing"]),
+        ("flip", model.identity.get("flip", False), made_by is None and model.identity.get("flip", False)),
+    ):
+        actual = meta.get(name, unnamed)
         if actual != expected:
             raise ValueError(
                 f"{file} was made with {name} {actual}, the model of {model.path} has {expected}"

@@ -239,7 +239,9 @@ class Gallery:
                 return index.search(query, top=count, exclude=excluded)
             return self.snapshot.search(query, top=count, exclude=excluded, within=within, label=label)
 
-        neighbors = refined_search(refinement, z, search, self.vectors, top=top)
+        # those of an index may be augmented
+        vectors = self.vectors if index is None or within is not None else index.gallery.__getitem__
+        neighbors = refined_search(refinement, z, search, vectors, top=top)
         hits = [
             [self._hit(row, value) for row, value in zip(rows, values, strict=True) if row >= 0]
             for rows, values in zip(neighbors.index.tolist(), neighbors.value.tolist(), strict=True)

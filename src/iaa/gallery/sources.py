@@ -171,10 +171,12 @@ def gallery_name(model: Model, spec: str | None) -> str:
     if spec is None:
         if model.config is None:
             raise ValueError(f"{model.path} is not a run and has no images of its own: name a gallery")
-        return OWN
+        return OWN + ("-flip" if model.identity.get("flip") else "")
     kind, _, location = absolute(spec).partition(":")
     stem = re.sub(r"[^\w.-]+", "-", Path(location).stem)[:40]
-    return f"{kind}-{stem}-{hashlib.sha256(os.fsencode(f'{kind}:{location}')).hexdigest()[:8]}"
+    return f"{kind}-{stem}-{hashlib.sha256(os.fsencode(f'{kind}:{location}')).hexdigest()[:8]}" + (
+        "-flip" if model.identity.get("flip") else ""
+    )
 
 
 def _path(id: str) -> str:

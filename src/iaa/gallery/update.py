@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from iaa.data.custom import UnusableTable
+from iaa.embed_processes import device_list
 from iaa.errors import unknown
 from iaa.gallery.embedding import Progress, embedded_ids, vectors_for
 from iaa.gallery.file_store import MAKE_AGAIN, FileStore, MemorySnapshot
@@ -30,6 +31,7 @@ def open_gallery(
     on_progress: Progress = lambda done, total: None,
 ) -> Gallery:
     """See ``Gallery.open``."""
+    device_list(model.device, devices)
     spec = None if spec is None else str(spec)
     added, removed = as_paths(add), as_paths(remove)
     file = model.path if spec is None and model.path.is_file() else _embeddings_file(spec)

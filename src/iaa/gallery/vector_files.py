@@ -89,10 +89,12 @@ def _vectors(path: Path) -> Iterator[Tensor]:
             for start in range(0, matrix.get_shape()[0], CHUNK):
                 yield matrix[start : start + CHUNK]
     elif path.suffix == ".parquet":
+        import pyarrow.compute as pc
+
         for lists in parquet_batches(path, "embedding", rows=CHUNK):
-            flat = torch.from_numpy(lists.flatten().to_numpy(zero_copy_only=False).astype("float32"))
-            if len(flat) % max(1, len(lists)):
+            if lists.null_count or len(pc.unique(pc.list_value_length(lists))) > 1:
                 raise ValueError(f"{path}: the lists in 'embedding' must have one length in every row")
+            flat = torch.from_numpy(lists.flatten().to_numpy(zero_copy_only=False).astype("float32"))
             yield flat.view(len(lists), -1)
     else:
         yield from Embeddings.load(path).z.split(CHUNK)

@@ -93,14 +93,14 @@ class Whitening(nn.Module):
         self._check_options()
         self._stats = None
         self.center, self.weight = self.center.new_zeros(0), self.weight.new_zeros(0, 0)
-        self.update(z, labels)
+        self.update(z, _labels(labels))
         self.solve()
         return self
 
     @torch.no_grad()
     def update(self, z: Any, labels: Any) -> "Whitening":
         """Add a batch to what is known; the very first batch decides whether ``power`` applies."""
-        z, labels = as_tensor("z", z), _labels(labels)
+        z, labels = as_tensor("z", z), as_tensor("labels", labels)
         labels = check_batch(z, labels, dim=None if self._stats is None else self._stats.mean.shape[1])
         if self.dim is not None and self.dim > z.shape[1]:
             raise ValueError(f"dim must be at most the {z.shape[1]} features there are, got {self.dim}")
@@ -218,6 +218,7 @@ class Whitening(nn.Module):
 
 
 def _labels(labels: Any) -> Tensor:
+    """Whole numbers; text is numbered, which only a whole set allows."""
     if isinstance(labels, Tensor):
         return labels
     array = np.asarray(labels)

@@ -57,7 +57,7 @@ def paper_config(data: str, row: str) -> Config:
         memory=MEMORY[data] if loss == "xbm" else 0,
         epochs=100,
         images=Images(size=224),
-        network=Network(dim=512, freeze_bn=True),
+        network=Network(dim=512, head="linear", freeze_bn=True),
         batch=BatchOptions(classes=32 if data in SMALL else 64, per_class=4),
         augment=Augment(
             copies=3,

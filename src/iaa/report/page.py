@@ -166,6 +166,8 @@ def _recipe(findings: Findings) -> str:
     if config is None:
         return findings.name
     data = re.sub(r".*/|\.\w+$", "", config.data.rstrip("/"))
+    if not config.trains:
+        return f"{data}: {config.network.head if config.network.head != 'none' else 'frozen network'}"
     loss = config.loss.replace("_", "-")
     return f"{data}: {loss}{' with IAA' if config.augment.copies else ' alone'}"
 

@@ -98,6 +98,10 @@ def _epoch(findings: Findings) -> str:
     metrics = findings.run.metrics
     if not metrics:
         return ""
+    if "ladder" in metrics:
+        return f"{metrics['ladder']['chosen']}, chosen on held-out classes"
+    if findings.run.config and not findings.run.config.trains:
+        return "computed, not trained"
     chosen = "best on held-out classes" if metrics.get("select") == "best" else "the last"
     return f"epoch {metrics['epoch'] + 1}, {chosen}"
 
@@ -172,9 +176,11 @@ def _recipe(config: Config) -> list[tuple[str, str]]:
         augment = (
             f"{options.copies} copies, strength {options.strength:g}, {options.covariance}, {correction}"
         )
+    facts = [("data", config.data), ("network", f"{model}, {network.dim or 'all'} dimensions")]
+    if not config.trains:
+        return [*facts, ("head", f"{network.head}: nothing was trained")]
     return [
-        ("data", config.data),
-        ("network", f"{model}, {network.dim} dimensions"),
+        *facts,
         ("loss", config.loss),
         ("augmentation", augment),
         ("schedule", f"{config.epochs} epochs of {batch.classes} x {batch.per_class} batches"),

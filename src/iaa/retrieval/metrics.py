@@ -12,6 +12,7 @@ from iaa.retrieval.cosine import Points, points
 from iaa.retrieval.input_checks import as_labels, as_vectors, check_sets
 from iaa.retrieval.knn import BUDGET, Neighbors, nearest, without
 
+NO_POSITIVE = "no query has a positive: every label occurs once, or the gallery shares none with the queries"
 _SAMPLE = 2000  # queries by which the error of an approximate index is told
 _SHALLOW = 32  # neighbours looked at for R@K before the queries without a positive among them go deeper
 
@@ -114,9 +115,7 @@ def score_queries(
     asked = _Asked(*sets, labels, target_labels, groups)
     count = asked.positives()
     if not bool((count > 0).any()):
-        raise ValueError(
-            "no query has a positive: every label occurs once, or the gallery shares none with the queries"
-        )
+        raise ValueError(NO_POSITIVE)
     nothing = torch.zeros(len(z), dtype=torch.float64, device=z.device)
     result = PerQuery(count, torch.full_like(count, depth + 1), nothing, nothing.clone(), depth)
     if index is None:

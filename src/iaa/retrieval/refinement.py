@@ -8,8 +8,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from iaa.method.checks import check_whole
+from iaa.retrieval.input_checks import check_sets
 from iaa.retrieval.knn import Neighbors
-from iaa.retrieval.metrics import PerQuery, score_lists, score_queries
+from iaa.retrieval.metrics import NO_POSITIVE, PerQuery, score_lists, score_queries
 from iaa.retrieval.query_expansion import expand
 from iaa.retrieval.reranking import rerank
 
@@ -94,7 +95,10 @@ def score_refined(
     if refinement.rerank:
         if index is not None:
             raise ValueError(f"rerank needs the exact neighbours: leave the index {index} out")
-        return _score_reranked(z, labels, gallery, depth)
+        check_sets(z, labels, gallery, [depth])
+        scores = _score_reranked(z, labels, gallery, depth)
+        tick(1.0)
+        return scores
     if gallery is None and refinement.augment_gallery:
         raise ValueError(
             "augment_gallery needs queries apart from the gallery (by their role): among each other, images "
@@ -122,6 +126,8 @@ def _score_reranked(z: Tensor, labels: Tensor, gallery: tuple[Tensor, Tensor] | 
     names, count = others.unique(return_counts=True)
     at = torch.searchsorted(names, labels).clamp(max=len(names) - 1)
     positives = (count[at] - alone).where(names[at] == labels, 0)
+    if not int(positives.max()):
+        raise ValueError(NO_POSITIVE)
     k = min(max(depth, int(positives.max())), len(others) - alone)
     near = rerank(z, target, k=k, depth=max(k, DEPTH)).index
     return score_lists(others[near] == labels[:, None], positives, depth=depth)

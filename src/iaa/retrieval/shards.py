@@ -12,7 +12,7 @@ from torch import Tensor
 from iaa.files import Lock, read_json, write_json
 from iaa.retrieval.shard_files import UnreadableImages, list_shards, read_shard, shard_file, write_shard
 
-OPENING_SECONDS = 60.0
+OPENING_SECONDS = 600.0
 """How long to wait for a process that is verifying the folder."""
 
 
@@ -81,18 +81,16 @@ class Shards:
         except ValueError:
             former = {}
         plan = {key: former.pop(key) for key in self.plan if key in former} if former else {}
-        if former is None:  # finished, but not removed completely
-            self._clear()
-        self._verify()
-        if restart or (former != self.config and not self.ranges):
-            self._clear()
+        if former != self.config:
+            if former is not None and list_shards(self.folder) and not restart:
+                raise ValueError(
+                    f"{self.folder} holds unfinished work of another kind "
+                    f"({differences(former, self.config)}): "
+                    "finish that one, or add --restart to throw it away"
+                )
+            self._clear()  # without a configuration it is finished, but not removed completely
             plan = {}
-        elif former != self.config:
-            raise ValueError(
-                f"{self.folder} holds unfinished work of another kind "
-                f"({differences(former or {}, self.config)}): "
-                "finish that one, or add --restart to throw it away"
-            )
+        self._verify()
         if all(type(number) is int and number > 0 for number in plan.values()):
             self.plan |= plan
         write_json(file, self.config | self.plan)
@@ -167,6 +165,7 @@ class Shards:
     def collect(self) -> tuple[Tensor, Tensor, UnreadableImages]:
         """The numbers of all rows that have an embedding, these (N, D), and what could not be read."""
         filled, unreadable, at = [], [], 0
+        self.refresh()
         for start, stop in sorted(self.ranges):
             rows, z, bad = read_shard(shard_file(self.folder, start, stop))
             new = rows >= at  # two processes of a slow network folder may have done the same rows

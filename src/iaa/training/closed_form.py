@@ -29,7 +29,8 @@ def fit_head(task: Task) -> None:
         whitening.sync()
     whitening.solve()
     if isinstance(head, PowerLinear):
-        length = whitening(z).norm(dim=1).mean()  # learning rates suit embeddings of about unit length
+        lengths = distributed.collect(whitening(z).norm(dim=1))  # all ranks start with the same head
+        length = lengths.mean()  # learning rates suit embeddings of about unit length
         head.start_from(whitening.to(head.weight.device), scale=1 / float(length))
         _start_proxies(
             task.criterion, head(z.to(head.weight.device)), labels, task.criterion.augment.num_classes

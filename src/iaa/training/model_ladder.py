@@ -6,10 +6,10 @@ test classes, which choose nothing.
 """
 
 import logging
+import os
 import shutil
 import time
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from iaa.config import Config
-from iaa.data.dataset import ClassSplit, draw_classes
+from iaa.data.dataset import ClassSplit, Ids, draw_classes
 from iaa.data_source import (
     ImageSource,
     build_network,
@@ -35,7 +35,7 @@ from iaa.runs import CONFIG, LOG, METRICS, MODEL, STATISTICS, Run
 from iaa.training import scoring
 from iaa.training.features import cached_features
 from iaa.training.finalize import at_own_size, save_module
-from iaa.training.rungs import FOLDS, HELD_OUT, Rung, Train, chosen_config, fine_tuned_rung, head_rungs
+from iaa.training.rungs import FOLDS, HELD_OUT, Make, Rung, Train, chosen_config, fine_tuned_rung, head_rungs
 from iaa.training.setup import list_unreadable
 
 LEAST_CLASSES = 4
@@ -65,12 +65,17 @@ def climb(
         features = cached_features(config, source, frozen, parts, quiet=quiet)
         rungs = head_rungs(config, run, frozen, train)
         for rung in rungs:
-            _judge(rung, features["train"], config)
+            assert rung.make is not None
+            _judge(rung, rung.make, features["train"], config)
             if not rung.left_out:
                 rung.head = rung.make(_with_tests(features), rung.name)
         if config.effort == "high":
+            names = features["train"].class_names or {}
+            held_out = [names[label] for label in _held_out(features["train"], config, fold=0).tolist()]
             rungs.append(
-                fine_tuned_rung(config, run, partial(train, classes=classes_of(source)), rungs, quiet)
+                fine_tuned_rung(
+                    config, run, train, rungs, classes=classes_of(source), held_out=held_out, quiet=quiet
+                )
             )
         untrained = _at_own_size(config, source, frozen, quiet=quiet)
         seconds = time.monotonic() - began
@@ -80,9 +85,14 @@ def climb(
 
 def open_ladder(config: Config, classes: ClassSplit | None = None) -> tuple[ImageSource, Embedder]:
     """The data, looked at for what would stop the comparison later, and the frozen network."""
-    if config.devices > 1:
+    if config.devices > 1 or int(os.environ.get("WORLD_SIZE", 1)) > 1:
         raise ValueError(
             "heads are compared on one device: leave --devices out, or name a head (--network.head linear)"
+        )
+    if config.effort == "high" and config.split.per_class is not None:
+        raise ValueError(
+            "--effort high judges fine-tuning on all images of held-out classes and heads on few: leave "
+            "--split.per-class out, or fine-tune with --network.head linear"
         )
     source = open_data(config, classes)
     assert isinstance(source, ImageSource)  # vectors have a linear head unless another is named
@@ -114,15 +124,18 @@ def _at_own_size(
     return {f"frozen ({size} px)": scores}
 
 
-def _judge(rung: Rung, data: Embeddings, config: Config) -> None:
+def _held_out(data: Embeddings, config: Config, *, fold: int) -> Ids:
+    """The training classes that are held out in a fold."""
+    return draw_classes(np.unique(data.labels.numpy()), HELD_OUT, seed=config.seed + fold)
+
+
+def _judge(rung: Rung, make: Make, data: Embeddings, config: Config) -> None:
     """Score a rung on training classes that are held out in turns; what fails is left out with its reason."""
-    labels = data.labels.numpy()
     try:
         for fold in range(FOLDS):
-            held_out = draw_classes(np.unique(labels), HELD_OUT, seed=config.seed + fold)
-            split = np.where(np.isin(labels, held_out), "test", "train").tolist()
-            part = replace(data, split=split)
-            head = rung.make(part, f"{rung.name}-{fold}")
+            held_out = np.isin(data.labels.numpy(), _held_out(data, config, fold=fold))
+            part = replace(data, split=np.where(held_out, "test", "train").tolist())
+            head = make(part, f"{rung.name}-{fold}")
             rung.held_out.append(_score(head, part.rows(part.where(split="test"))))
     except ValueError as error:
         if rung.name == "frozen":

@@ -1,8 +1,9 @@
 """The rungs of the ladder: ways from images to embeddings, each made from some training classes."""
 
 import logging
+import shutil
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from torch import nn
 
 from iaa.config import BatchOptions, Config, Network, Optimizer, RunOptions
+from iaa.data.dataset import ClassSplit
 from iaa.method.whitening import Whitening
 from iaa.models import Embedder
 from iaa.models.heads import VectorHead
@@ -22,10 +24,11 @@ FOLDS = 3
 HELD_OUT = 0.25
 """Share of the training classes that is held out each time."""
 MOST_DIMENSIONS = 512
-RUNGS = "rungs"
+RUNGS_FOLDER = "rungs"
 """Folder of the trained rungs in the directory of a run."""
 
 Train = Callable[..., Run]
+Make = Callable[[Embeddings, str], nn.Module]
 _log = logging.getLogger("iaa.train")
 
 LOSS, STRENGTH = "norm_softmax", 0.8
@@ -46,8 +49,9 @@ class Rung:
     name: str
     network: Network
     """The head as a configuration names it."""
-    make: Callable[[Embeddings, str], nn.Module]
-    """From features with a train and a test part, and a name for what is written, to a head."""
+    make: Make | None = None
+    """From features with a train and a test part, and a name for what is written, to a head; None where the
+    whole network is trained."""
     held_out: list[dict[str, float]] = field(default_factory=list)
     """R@1 and MAP@R on the held-out classes of each fold."""
     head: nn.Module | None = None
@@ -101,9 +105,10 @@ def trained_dim(config: Config, frozen: Embedder) -> int:
 
 def _head_run(config: Config, dim: int, run: Run, train: Train, data: Embeddings, name: str) -> Run:
     """A head trained on features, in a directory of its own; one that is finished is used as it is."""
-    folder = run / RUNGS / _file_name(name)
+    folder = run / RUNGS_FOLDER / _file_name(name)
     if Run(folder).finished:
         return Run(folder)
+    shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed: it takes seconds again
     with _without_messages():
         return train(head_recipe(config, dim, folder), data=data, quiet=True)
 
@@ -136,34 +141,43 @@ def judged_recipe(recipe: Config) -> Config:
     return replace(recipe, split=replace(recipe.split, val_classes=HELD_OUT))
 
 
-def fine_tuned_rung(config: Config, run: Run, train: Train, rungs: list[Rung], quiet: bool) -> Rung:
+def fine_tuned_rung(
+    config: Config,
+    run: Run,
+    train: Train,
+    rungs: list[Rung],
+    *,
+    classes: ClassSplit,
+    held_out: Collection[str],
+    quiet: bool,
+) -> Rung:
     """The whole network, from the whitened head on: judged on the first fold, then trained on all classes.
 
-    It takes the place of the best head only if it is better on that fold; otherwise the second training
-    would be for nothing.
+    It takes the place of the best head only if it is better on that fold, whose classes are ``held_out``;
+    otherwise the second training would be for nothing.
     """
-    head = next(rung for rung in rungs if rung.name == "whitening")
     recipe = fine_tuning(config)
-    rung = Rung(_with_method("fine-tuned", config), recipe.network, head.make)
-    judged = _tuned_run(judged_recipe(recipe), run, train, quiet)
+    rung = Rung(_with_method("fine-tuned", config), recipe.network)
+    rest = tuple(name for name in classes.train if name not in held_out)
+    fold = replace(classes, train=rest, val=tuple(held_out))
+    judged = _tuned_run("fine-tuned-judged", judged_recipe(recipe), run, train, fold, quiet)
     rung.held_out = [next(row["val"] for row in reversed(judged.log) if "val" in row)]
     best = max(other.mean("MAP@R", 1) for other in rungs if other.held_out)
     if rung.mean("MAP@R", 1) <= best:
         rung.left_out = f"MAP@R {rung.mean('MAP@R', 1):.1f} on held-out classes, {best:.1f} without it"
         return rung
-    rung.run = _tuned_run(recipe, run, train, quiet)
+    rung.run = _tuned_run("fine-tuned", recipe, run, train, classes, quiet)
     return rung
 
 
-def _tuned_run(recipe: Config, run: Run, train: Train, quiet: bool) -> Run:
-    name = "fine-tuned-judged" if recipe.split.val_classes else "fine-tuned"
-    options = RunOptions(out=str(run / RUNGS), name=name, untrained=False, logger=recipe.run.logger)
-    folder = run / RUNGS / name
+def _tuned_run(name: str, recipe: Config, run: Run, train: Train, classes: ClassSplit, quiet: bool) -> Run:
+    options = RunOptions(out=str(run / RUNGS_FOLDER), name=name, untrained=False, logger=recipe.run.logger)
+    folder = run / RUNGS_FOLDER / name
     if Run(folder).finished:
         return Run(folder)
     if folder.is_dir():
         return train(resume=folder, quiet=quiet)
-    return train(replace(recipe, run=options), quiet=quiet)
+    return train(replace(recipe, run=options), classes=classes, quiet=quiet)
 
 
 def _unless_given(config: Config, **recipe: Any) -> Config:
