@@ -52,5 +52,5 @@ def test_add_and_remove_take_single_strings_and_paths(model, run, tmp_path):
     assert sorted(iaa.Gallery.open(model, spec, remove="ant").classes) == ["bee", "cat"]
     assert sorted(iaa.Gallery.open(model, spec, remove=extra).classes) == ["bee"]
     assert len(iaa.Gallery.open(model, run / "embeddings.safetensors")) > 0
-    with pytest.raises(ValueError, match="the gallery must be one of 'folder:DIR'"):
+    with pytest.raises(ValueError, match="is not a gallery: did you mean folder:"):
         iaa.Gallery.open(model, root)
