@@ -89,3 +89,25 @@ def test_what_two_processes_measure_is_one_network(tmp_path: Path):
     kept = iaa.Embeddings.load(tmp_path / "run-1" / "embeddings.safetensors")
     images = [tmp_path / "data" / name for name in kept.ids]
     torch.testing.assert_close(iaa.load(tmp_path / "run-1").embed(images), kept.z, rtol=1e-4, atol=1e-4)
+
+
+def test_no_thread_of_the_process_group_outlives_python(tmp_path: Path):
+    tiny_runs.images(tmp_path / "data")
+    config = tiny_runs.tiny(tmp_path / "data", tmp_path, devices=2, epochs=1)
+    (tmp_path / "config.json").write_text(config.to_json())
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import atexit, os\n"
+        "from pathlib import Path\n"
+        "@atexit.register\n"  # registered first, called last
+        "def remaining():\n"
+        "    threads = [path.read_text().strip() for path in Path('/proc/self/task').glob('*/comm')]\n"
+        "    Path(f'threads-{os.environ[\"LOCAL_RANK\"]}').write_text(' '.join(threads))\n"
+        "import iaa\n"
+        "iaa.train(iaa.Config.from_json(Path('config.json').read_text()), quiet=True)\n"
+    )
+    line = [sys.executable, str(script)]
+    done = subprocess.run(line, capture_output=True, text=True, env=ENVIRONMENT, timeout=120, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for rank in range(2):
+        assert "gloo" not in (tmp_path / f"threads-{rank}").read_text()

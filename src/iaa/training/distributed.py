@@ -1,5 +1,6 @@
 """Several processes as one: embeddings of all ranks in one batch, with gradient."""
 
+import gc
 from typing import Any
 
 import torch
@@ -16,6 +17,13 @@ def active() -> bool:
 def leads() -> bool:
     """Whether this is the rank that writes and prints."""
     return not active() or dist.get_rank() == 0
+
+
+def leave() -> None:
+    """End the process group with its threads; one that outlives the interpreter may abort the process."""
+    gc.collect()  # a wrapped network in a cycle keeps the group alive
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def gather(

@@ -1,5 +1,6 @@
 """From a configuration to the parts of a run: processes, data, network, loss, optimiser."""
 
+import atexit
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -122,6 +123,8 @@ def launch(config: Config) -> "Fabric":
         precision=f"{config.precision.removeprefix('fp')}-{'mixed' if mixed else 'true'}",  # type: ignore[arg-type]
     )
     fabric.launch()
+    if fabric.world_size > 1:
+        atexit.register(distributed.leave)
     return fabric
 
 
