@@ -1,12 +1,13 @@
 """Recipes for the whole network, tried on held-out training classes of CUB, then scored once on test classes.
 
 python benchmarks/fine_tuning.py --cub DIR-OR-TAR [--tinyvit FILE] [--backbones tinyvit lite0]
-       [--trials NAME …] [--test] [--rungs fine-tuned] [--seeds 1]
+       [--trials NAME …] [--test] [--data cub cub-3 emoji] [--rungs fine-tuned] [--seeds 1]
 
 A trial trains on three quarters of the training classes and scores the others; whitening on the features of
 the frozen network, fitted and scored on the same classes, is what it has to beat. `--test` trains the recipe
 of the ladder (`iaa train --effort high`) on all training classes, without and with IAA, and adds the scores
-to ladder.json. Interrupted runs continue. Writes fine_tuning.json and fine_tuning.md.
+to ladder.json; cub-3 takes three images of every training class, drawn by the seed. Interrupted runs
+continue. Writes fine_tuning.json and fine_tuning.md.
 """
 
 import json
@@ -31,6 +32,12 @@ from iaa.training.rungs import HELD_OUT, fine_tuning
 RUNS = Path("runs") / "fine-tuning"
 WITHOUT = {"augment.copies": 0}
 RUNGS: dict[str, dict[str, Any]] = {"fine-tuned": WITHOUT, "fine-tuned + IAA": {}}
+DATA: dict[str, tuple[str, dict[str, Any]]] = {
+    "cub": ("cub/{}/all", {}),
+    "cub-3": ("cub/{}/3", {"split.per_class": 3}),
+    "emoji": ("emoji/{}/all", {"data": "emoji", "root": None}),
+}
+"""By name: the ladder that it belongs to, and what differs from CUB with all images."""
 TRIALS: dict[str, dict[str, Any]] = {
     "recipe": WITHOUT,
     "recipe + IAA": {},
@@ -83,18 +90,12 @@ def trial(backbone: str, name: str, words: Any) -> dict[str, Any]:
     }
 
 
-def test(backbone: str, words: Any, seeds: int) -> dict[str, list[dict[str, float]]]:
-    """Test scores of the recipe, without and with IAA."""
-    rungs: dict[str, list[dict[str, float]]] = {}
-    for rung in words.rungs:
-        for seed in range(seeds):
-            config = replace(changed(start(backbone, words), RUNGS[rung]), seed=seed)
-            run = trained(config, f"{backbone}-{rung.replace(' ', '')}-all-{seed}")
-            scores = {key: run.metrics["test"]["test"][key] for key in ("R@1", "MAP@R")}
-            rungs.setdefault(rung, []).append(
-                scores | {"minutes": run.metrics["training_seconds"] / 60, "seed": seed}
-            )
-    return rungs
+def test(backbone: str, data: str, rung: str, seed: int, words: Any) -> dict[str, float]:
+    """Test scores of the recipe, without or with IAA."""
+    config = changed(start(backbone, words), {**DATA[data][1], **RUNGS[rung]})
+    run = trained(replace(config, seed=seed), f"{data}-{backbone}-{rung.replace(' ', '')}-{seed}")
+    scores = {key: run.metrics["test"]["test"][key] for key in ("R@1", "MAP@R")}
+    return scores | {"minutes": run.metrics["training_seconds"] / 60, "seed": seed}
 
 
 def page(result: dict[str, Any]) -> str:
@@ -112,12 +113,13 @@ def page(result: dict[str, Any]) -> str:
             head = ["held-out training classes", "R@1 / MAP@R", "epochs before", "minutes"]
             lines += [*grid(head, rows), ""]
         scores = [
-            [rung, str(run["seed"]), f"{run['R@1']:.1f} / {run['MAP@R']:.1f}", f"{run['minutes']:.0f}"]
-            for rung, runs in measured.get("test", {}).items()
+            [data, rung, str(run["seed"]), f"{run['R@1']:.1f} / {run['MAP@R']:.1f}", f"{run['minutes']:.0f}"]
+            for data, rungs in measured.get("test", {}).items()
+            for rung, runs in rungs.items()
             for run in runs
         ]
         if scores:
-            lines += [*grid(["test classes", "seed", "R@1 / MAP@R", "minutes"], scores), ""]
+            lines += [*grid(["test classes", "", "seed", "R@1 / MAP@R", "minutes"], scores), ""]
     lines.append(
         f"Trials hold out a quarter of the training classes (`benchmarks/fine_tuning.py`, commit "
         f"{result['commit']}, {result['machine']['cpu']}, {result['machine']['cores']} cores, shared with "
@@ -130,6 +132,7 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--trials", nargs="*", default=[], choices=list(TRIALS))
     parser.add_argument("--test", action="store_true", help="score the recipe on the test classes")
+    parser.add_argument("--data", nargs="*", default=["cub"], choices=list(DATA), help="what --test scores")
     parser.add_argument("--rungs", nargs="*", default=list(RUNGS), choices=list(RUNGS))
     parser.add_argument("--seeds", type=int, default=1)
     words = parser.parse_args()
@@ -145,11 +148,17 @@ def main() -> None:
             measured["trials"][name] = trial(backbone, name, words)
             write("fine_tuning", result)
             (HERE / "fine_tuning.md").write_text(page(result))
-        if words.test:
-            measured["test"] = measured.get("test", {}) | test(backbone, words, words.seeds)
+        cases = [
+            (data, rung, seed) for data in words.data for seed in range(words.seeds) for rung in words.rungs
+        ]
+        for data, rung, seed in cases if words.test else ():
+            rungs = measured.setdefault("test", {}).setdefault(data, {})
+            others = [run for run in rungs.get(rung, []) if run["seed"] != seed]
+            scored = [*others, test(backbone, data, rung, seed, words)]
+            rungs[rung] = sorted(scored, key=lambda run: run["seed"])
             write("fine_tuning", result)
             (HERE / "fine_tuning.md").write_text(page(result))
-            ladder.add(f"cub/{backbone}/all", measured["test"])
+            ladder.add(DATA[data][0].format(backbone), rungs)
 
 
 if __name__ == "__main__":
