@@ -39,7 +39,9 @@ def test_images_come_in_the_memory_format_asked_for(channels_last):
             seen.append(images.is_contiguous(memory_format=torch.channels_last))
             return images.flatten(1)
 
-    embed_batches(Network(), batches(), channels_last=channels_last)
+    network = Network()
+    network.channels_last = channels_last
+    embed_batches(network, batches())
     assert seen == [channels_last] * 3
 
 

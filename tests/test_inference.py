@@ -1,4 +1,5 @@
 import json
+import shutil
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -53,6 +54,22 @@ def test_whatever_an_image_comes_as_it_is_embedded_alike(home, tmp_path):
         file = tmp_path / name
         torch.testing.assert_close(model.embed([opened(file)]), model.embed([file]), rtol=0, atol=0)
     torch.testing.assert_close(model.embed(over), model.embed([tmp_path / "clear.png"]), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_images_have_the_memory_format_that_the_run_was_trained_with(home, tmp_path, channels_last):
+    run = shutil.copytree(home / "runs" / "run-1", tmp_path / "run")
+    config = json.loads((run / "config.json").read_text())
+    config["network"]["channels_last"] = channels_last
+    (run / "config.json").write_text(json.dumps(config))
+    model, seen = iaa.load(run), []
+    model.network.register_forward_pre_hook(
+        lambda _, given: seen.append(given[0].is_contiguous(memory_format=torch.channels_last))
+    )
+    model.embed([home / "data" / "c3" / "1.png"])
+    iaa.Gallery.open(model)
+    assert set(seen) == {channels_last}
+    assert len(seen) > 1
 
 
 def test_many_paths_are_embedded_as_few_are(home, monkeypatch):

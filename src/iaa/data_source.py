@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from iaa import models
 from iaa.config import Config
 from iaa.data import Dataset, load
 from iaa.data.benchmarks import VEHICLEID_SIZES
@@ -18,10 +17,11 @@ from iaa.data.dataset import ClassSplit, draw_classes, make
 from iaa.data.image_dataset import Batch, ImageDataset, loader, transform
 from iaa.data.image_io import UnreadableImage, unreadable
 from iaa.data.sampler import BalancedSampler, Numbered
-from iaa.models import Preprocessing
+from iaa.models import Embedder, Preprocessing
 from iaa.models.heads import VectorHead
 from iaa.provenance import base_folder, check_names, image_ids
 from iaa.retrieval.embeddings import Embeddings
+from iaa.run_records import image_network
 
 Batches = Iterable[Batch]
 _log = logging.getLogger("iaa")
@@ -211,7 +211,7 @@ def check_classes(source: Source, known: ClassSplit, config: Config, *, training
         _log.warning("%s: the others remain", message)
 
 
-def build_network(config: Config, source: Source) -> models.Embedder | VectorHead:
+def build_network(config: Config, source: Source) -> Embedder | VectorHead:
     """A network for the data with its first weights: published, from a file, or drawn by the seed."""
     torch.manual_seed(config.seed)
     network = config.network
@@ -222,17 +222,7 @@ def build_network(config: Config, source: Source) -> models.Embedder | VectorHea
         raise ValueError(
             "network.hidden belongs to heads on embeddings:FILE; a network for images has a linear head"
         )
-    return models.build(
-        config.model,
-        dim=network.dim,
-        head=network.head_kind,
-        pretrained=network.pretrained,
-        weights=network.weights,
-        pool=network.pool,
-        freeze_bn=network.freeze_bn,
-        freeze_backbone=network.freeze_backbone,
-        size=config.images.size,
-    )
+    return image_network(config, pretrained=network.pretrained, weights=network.weights)
 
 
 def classes_in_both(source: Source) -> list[str]:

@@ -25,18 +25,14 @@ def embed_batches(
     *,
     device: torch.device | str = "cpu",
     precision: torch.dtype | None = None,
-    channels_last: bool = True,
     on_batch: Callable[[int], None] = lambda images: None,
 ) -> tuple[Float[Tensor, "N D"], Int[Tensor, "N"], Int[Tensor, "N"]]:
     """Embeddings (float32, on the CPU), labels and row numbers of all batches of (images, labels, rows).
 
     The model is used in evaluation mode and its mode is restored. ``precision`` is that of autocast;
-    ``channels_last`` the memory format of images; ``on_batch`` is called with the number of images of each
-    batch.
+    ``on_batch`` is called with the number of images of each batch.
     """
-    format = torch.channels_last if channels_last else torch.contiguous_format
-    embedded = _embedded(model, batches, device=device, precision=precision, format=format, on_batch=on_batch)
-    parts = list(embedded)
+    parts = list(_embedded(model, batches, device=device, precision=precision, on_batch=on_batch))
     if not parts:
         raise ValueError("there are no images to embed")
     z, labels, rows = (torch.cat(column) for column in zip(*parts, strict=True))
@@ -168,16 +164,17 @@ def _embedded(
     *,
     device: torch.device | str,
     precision: torch.dtype | None,
-    format: torch.memory_format = torch.channels_last,
     on_batch: Callable[[int], None],
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     was_training = model.training
     model.eval()
     kind = torch.device(device).type
+    channels_last = getattr(model, "channels_last", True)
+    format = torch.channels_last if channels_last else torch.contiguous_format
     try:
         for images, labels, rows in batches:
             images = images.to(device, non_blocking=True)
-            if images.ndim == 4:  # channels last is faster for convolutions on most machines
+            if images.ndim == 4:
                 images = images.contiguous(memory_format=format)
             try:
                 with torch.inference_mode(), torch.autocast(kind, precision, enabled=precision is not None):

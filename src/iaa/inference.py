@@ -237,6 +237,7 @@ def _load(path: Path, chosen: torch.device) -> Model:
         reason = str(error) if str(file) in str(error) else f"{file}: {error}"
         return Model(path, run.config, head.dim, None, head, None, chosen, reason)
     images.head, images.dim = nn.Sequential(images.head, head), head.dim
+    images.channels_last = run.config.network.channels_last
     return Model(path, run.config, head.dim, images.to(chosen).eval(), head, images.preprocessing, chosen)
 
 

@@ -176,20 +176,29 @@ def fill(network: nn.Module, file: Path, state: dict[str, Tensor]) -> None:
     network.eval()
 
 
+def image_network(config: Config, *, pretrained: bool, weights: str | None = None) -> Embedder:
+    """The network for images that a configuration describes, with weights as ``models.build`` loads them."""
+    network = config.network
+    embedder = models.build(
+        config.model,
+        dim=network.dim,
+        head=network.head_kind,
+        pretrained=pretrained,
+        weights=weights,
+        pool=network.pool,
+        size=config.images.size,
+        freeze_bn=network.freeze_bn,
+        freeze_backbone=network.freeze_backbone,
+    )
+    embedder.channels_last = network.channels_last
+    return embedder
+
+
 def _empty(config: Config) -> Embedder:
     """The network of a configuration, its weights still to be filled in; no random number is drawn."""
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         warnings.simplefilter("ignore", UserWarning)
-        return models.build(
-            config.model,
-            dim=config.network.dim,
-            head=config.network.head_kind,
-            pretrained=False,
-            pool=config.network.pool,
-            size=config.images.size,
-            freeze_bn=config.network.freeze_bn,
-            freeze_backbone=config.network.freeze_backbone,
-        )
+        return image_network(config, pretrained=False)
 
 
 def _empty_head(config: Config, state: dict[str, Tensor], file: Path) -> VectorHead:

@@ -243,7 +243,6 @@ class Run:
             self.data.in_order(part, getattr(network, "preprocessing", None)),
             device=chosen,
             precision=PRECISIONS[self.config.precision],
-            channels_last=self.config.network.channels_last,
             on_batch=count,
         )
         names = {label: part.class_names[label] for label in labels.unique().tolist()}

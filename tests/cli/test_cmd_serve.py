@@ -1,3 +1,4 @@
+import asyncio
 import gc
 import os
 import re
@@ -11,7 +12,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+import torch
 
+import iaa
 import tiny_server
 from iaa.cli import main
 from iaa.serve import app, service
@@ -147,6 +150,24 @@ def test_ctrl_c_while_a_thread_starts_does_not_wait_for_it(run, monkeypatch, cap
         main(["serve", str(run), "--port", "0", "--no-open"])
     assert ended.value.code == 0
     assert capsys.readouterr().out == "stopped\n"
+
+
+def test_uploads_are_embedded_in_the_precision_asked_for(run, monkeypatch):
+    image = run.parents[1] / "images" / "dark red" / "1.png"
+    embeddings = []
+
+    def upload(service: Service, **options: object) -> None:
+        embeddings.append(asyncio.run(service.embed(image.read_bytes(), "client")))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(app, "create_app", upload)
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    for precision in ("fp32", "bf16"):
+        with suppress(SystemExit):
+            main(["serve", str(run), "--port", "0", "--no-open", "--precision", precision])
+    expected = [iaa.load(run, precision=precision).embed(image)[0] for precision in ("fp32", "bf16")]
+    torch.testing.assert_close(embeddings, expected, rtol=0, atol=2e-5)
+    assert (expected[0] - expected[1]).abs().max() > 1e-4
 
 
 def interrupted(*given, **options):

@@ -36,6 +36,7 @@ def command(
     store: str | None = None,
     index: Literal["auto", "exact", "flat", "hnsw", "ivf"] = "auto",
     device: str = "auto",
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32",
     devices: int = 1,
     token: str | None = None,
     token_file: Path | None = None,
@@ -63,6 +64,7 @@ def command(
         index: Exact search, or an index of faiss or Milvus for millions of images (hnsw and ivf are
             approximate). Auto is exact for a file and hnsw for a new collection of Milvus.
         device: auto, cpu, cuda, cuda:1, mps.
+        precision: What the network computes in; a gallery keeps the embeddings it has.
         devices: Processes that embed the gallery's new images: a GPU each, or shares of the CPU's cores.
         token: Access token that clients must send, of 12 characters or more. Other users of this machine can
             see it in the list of processes: prefer --token-file or the environment variable IAA_TOKEN.
@@ -97,7 +99,7 @@ def command(
     with bind(host, port) as bound:  # a port in use is reported before anything is loaded
         check_model(run)
         preload()
-        model = load(run, device=device)
+        model = load(run, device=device, precision=precision)
         kind = None if index == "auto" or store is None else "flat" if index == "exact" else index
         spec = str(run) if gallery is None and model.config is None else gallery
         opened = _open_gallery(model, spec, store=store, index=kind, devices=devices)

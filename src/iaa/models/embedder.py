@@ -56,6 +56,8 @@ class Embedder(nn.Module):
         self.name = name
         self.loaded: Loaded | None = None
         self.freeze_bn = freeze_bn
+        self.channels_last = True
+        """The memory format that images should have: channels last is faster for convolutions mostly."""
         self.flip = False
         """Whether an embedding is the mean of those of an image and of its mirror image, each of length 1."""
         self.freeze_backbone(freeze_backbone)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from iaa.data.image_dataset import transform
-from iaa.embed import embed_batches
+from iaa.embed import PRECISIONS, embed_batches
 from iaa.gallery.gallery import Gallery
 from iaa.inference import Model
 from iaa.retrieval.index import Index
@@ -134,5 +134,8 @@ class Service:
         assert self.model.network is not None
         rows = torch.arange(len(images))
         batch = self._transform.finish(torch.stack(images))
-        z, _, _ = embed_batches(self.model.network, [(batch, rows, rows)], device=self.model.device)
+        precision = PRECISIONS[self.model.precision]
+        z, _, _ = embed_batches(
+            self.model.network, [(batch, rows, rows)], device=self.model.device, precision=precision
+        )
         return list(z)

@@ -27,7 +27,6 @@ def embed(task: Task, network: nn.Module, batches: Batches) -> tuple[Tensor, Ten
         device=task.fabric.device,
         precision=PRECISIONS[task.config.precision],
         on_batch=task.on_images,
-        channels_last=task.config.network.channels_last,
     )
 
 
