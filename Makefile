@@ -16,14 +16,14 @@ run: $(READY)  ## set up, then train and measure the embedded default
 
 # These start processes or databases of their own, and do not share a process or the cores well.
 ALONE := tests/gallery tests/serve/test_milvus.py tests/test_distributed.py tests/training/test_distributed.py \
-  tests/test_boosting_distributed.py
+  tests/boosting/test_boosted_distributed.py
 
 test: $(READY)  ## set up, then run the tests, on all cores where that is safe
 	$(BIN)/python -m pytest -q -n auto --dist loadfile --durations=20 $(addprefix --ignore=,$(ALONE))
 	$(BIN)/python -m pytest -q $(ALONE)
 
 quick: $(READY)  ## the daily loop: no training, no browser, no killed processes
-	$(BIN)/python -m pytest -q -n auto --dist loadfile tests/method tests/retrieval tests/test_boosting.py tests/test_losses.py \
+	$(BIN)/python -m pytest -q -n auto --dist loadfile tests/method tests/retrieval tests/boosting/test_boosted_loss.py tests/test_losses.py \
 	  tests/test_config.py tests/test_errors.py tests/test_files.py tests/presets
 
 check: static docs test  ## all that CI runs: format, lint, types, import directions, documentation, tests

@@ -62,7 +62,7 @@ def test_no_run_is_overwritten_and_equal_seeds_give_equal_runs(data, tmp_path):
     assert not torch.equal(load_file(other / "model.safetensors")["head.weight"], weights[0]["head.weight"])
 
 
-def test_augmentation_begins_when_configured_and_fades(data, tmp_path, monkeypatch):
+def test_any_generator_begins_when_configured_and_fades(data, tmp_path, monkeypatch):
     strengths = []
     original = iaa.IAA.forward
     monkeypatch.setattr(

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from iaa.config import Config
     from iaa.gallery.gallery import Gallery
     from iaa.inference import Model, load
+    from iaa.method.any_generator import Augmentation
     from iaa.method.augment import IAA
-    from iaa.method.augmentation import Augmentation
     from iaa.method.class_gaussians import ClassGaussians
     from iaa.method.correction import correct, correction_weight, global_variance
     from iaa.method.gaussians import ClassStats, cov_distance, estimate, mean_distance
@@ -28,7 +28,7 @@ __version__ = "0.1.0"
 
 _LAZY: dict[str, str] = {
     "IAA": "iaa.method.augment",
-    "Augmentation": "iaa.method.augmentation",
+    "Augmentation": "iaa.method.any_generator",
     "BoostedLoss": "iaa.boosting",
     "ClassGaussians": "iaa.method.class_gaussians",
     "ClassStats": "iaa.method.gaussians",

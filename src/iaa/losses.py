@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from pytorch_metric_learning import distances, losses, miners, reducers
 from torch import Tensor, nn
 
+from iaa.boosting.multi_similarity import HardPairs
 from iaa.errors import unknown
-from iaa.hard_pairs import HardPairs
 
 
 class Baseline(NamedTuple):

@@ -31,8 +31,8 @@ from iaa.errors import need, unknown
 from iaa.losses import Baseline, build_miner, with_memory
 from iaa.losses import build as build_loss
 from iaa.losses import find as find_loss
+from iaa.method.any_generator import Augmentation
 from iaa.method.augment import IAA
-from iaa.method.augmentation import Augmentation
 from iaa.models import Preprocessing
 from iaa.retrieval.embeddings import Embeddings
 from iaa.training import distributed

@@ -12,8 +12,8 @@ from pytorch_metric_learning.losses import CrossBatchMemory, MultipleLosses
 from pytorch_metric_learning.utils.distributed import DistributedLossWrapper
 from torch import Tensor, nn
 
-from iaa.boosting_pairs import Hide, Tuple, distances_shown, same_distance
-from iaa.pair_sums import with_few_passes
+from iaa.boosting.candidate_pairs import Hide, Tuple, distances_shown, same_distance
+from iaa.boosting.multi_similarity import with_few_passes
 
 Anchors = Literal["auto", "originals", "all"]
 

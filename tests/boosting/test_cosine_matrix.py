@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from iaa.cosine_matrix import cosine_matrix
+from iaa.boosting.cosine_matrix import cosine_matrix
 
 
 def plain(rows: torch.Tensor, queries: int) -> torch.Tensor:

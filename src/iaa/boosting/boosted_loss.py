@@ -9,8 +9,8 @@ from jaxtyping import Float, Int
 from pytorch_metric_learning.losses import BaseMetricLossFunction
 from torch import Tensor, nn
 
-from iaa.boosting_pairs import Context, Tuple, distance_matrix, extend, join, mine, remember
-from iaa.boosting_probe import Anchors, Part, parts_of
+from iaa.boosting.candidate_pairs import Context, Tuple, distance_matrix, extend, join, mine, remember
+from iaa.boosting.loss_probe import Anchors, Part, parts_of
 from iaa.errors import unknown
 from iaa.method.augment import IAA
 from iaa.method.checks import Array, as_tensor, check_batch

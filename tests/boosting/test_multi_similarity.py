@@ -4,7 +4,7 @@ import pytest
 import torch
 from pytorch_metric_learning import distances, losses
 
-from iaa.pair_sums import log_one_plus_sum, with_few_passes
+from iaa.boosting.multi_similarity import log_one_plus_sum, with_few_passes
 
 
 def plain(matrix: torch.Tensor, chosen: torch.Tensor, scale: float, base: float) -> torch.Tensor:

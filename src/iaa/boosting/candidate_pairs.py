@@ -17,8 +17,8 @@ from pytorch_metric_learning.distances import (
 from pytorch_metric_learning.losses import CrossBatchMemory
 from torch import Tensor, nn
 
-from iaa.cosine_matrix import cosine_matrix
-from iaa.hard_pairs import without_sorting
+from iaa.boosting.cosine_matrix import cosine_matrix
+from iaa.boosting.multi_similarity import without_sorting
 
 KNOWN = (CosineSimilarity, DotProductSimilarity, LpDistance, SNRDistance)
 Hide = Literal["near", "far", None]
