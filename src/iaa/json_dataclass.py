@@ -1,5 +1,6 @@
 """Dataclasses from parsed JSON, every value checked against its type hint."""
 
+import functools
 from dataclasses import fields, is_dataclass
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -7,6 +8,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from iaa.errors import unknown
 
 _TYPE_NAMES = {int: "whole number", float: "number", bool: "true or false", str: "text", type(None): "null"}
+
+_hints = functools.cache(get_type_hints)  # it parses them anew each time
 
 
 def build(kind: type[Any], content: object, where: str) -> Any:
@@ -17,7 +20,7 @@ def build(kind: type[Any], content: object, where: str) -> Any:
     for name in content:
         if name not in known:
             raise unknown(f"a field of {where}", name, sorted(known))
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     values = {}
     for name, value in content.items():
         hint = hints[name]
@@ -34,7 +37,7 @@ def build(kind: type[Any], content: object, where: str) -> Any:
 
 def check_choices(instance: Any, prefix: str = "") -> None:
     """Refuse values that the type hints of a dataclass, or of those inside it, do not name."""
-    for name, hint in get_type_hints(type(instance)).items():
+    for name, hint in _hints(type(instance)).items():
         value = getattr(instance, name)
         if is_dataclass(value):
             check_choices(value, f"{prefix}{name}.")
