@@ -180,3 +180,12 @@ def test_invalid_http_gets_json_and_no_traceback(request_bytes, caplog):
         assert "not valid HTTP" in json.loads(body)["error"]
     assert "Traceback" not in caplog.text
     assert all(record.exc_info is None for record in caplog.records)
+
+
+def test_a_second_server_is_refused_while_the_first_still_loads():
+    with bind("127.0.0.1", 0) as first:
+        port = first.getsockname()[1]
+        with pytest.raises(
+            ValueError, match=f"cannot listen on 127.0.0.1:{port} .*--port 0 picks a free one"
+        ):
+            bind("127.0.0.1", port)

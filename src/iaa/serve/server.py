@@ -39,7 +39,10 @@ def is_loopback(host: str) -> bool:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket bound to an address, or an error that says why not; port 0 is any free one."""
+    """A socket that listens on an address, or an error that says why not; port 0 is any free one.
+
+    It listens before anything is loaded: two sockets that only bind could share a port until then.
+    """
     if not 0 <= port <= 65535:
         raise ValueError(f"--port must lie in [0, 65535], got {port}")
     try:
@@ -52,6 +55,7 @@ def bind(host: str, port: int) -> socket.socket:
         if os.name == "posix":  # elsewhere it would let two servers share a port
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
+        bound.listen()
     except OSError as error:
         bound.close()
         reason = error.strerror or str(error)
