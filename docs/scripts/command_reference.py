@@ -5,6 +5,7 @@ import importlib
 import io
 import os
 import re
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -59,4 +60,6 @@ def help_of(*words: str) -> str:
 
 
 def _block(text: str) -> str:
-    return f"```text\n{text}\n```\n"
+    """Sentences are wrapped, which tyro leaves to the terminal; tables and lists keep their lines."""
+    lines = (line if line.startswith((" ", "- ")) else textwrap.fill(line, WIDTH) for line in text.splitlines())
+    return "```text\n" + "\n".join(lines) + "\n```\n"

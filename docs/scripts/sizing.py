@@ -53,7 +53,7 @@ def advice(count: int) -> str:
         return "the local file, exact search"
     if nodes(count, KINDS[1]) == 1:
         return "the local file or Milvus, HNSW"
-    return f"a Milvus cluster: HNSW on {nodes(count, KINDS[1])} nodes, or IVF-PQ on {nodes(count, KINDS[3])}"
+    return "a Milvus cluster, HNSW or IVF-PQ"
 
 
 def table() -> str:
