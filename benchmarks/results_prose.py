@@ -9,22 +9,22 @@ TITLES = {
 }
 RESULTS = """# Results
 
-R@1 / MAP@R in percent on classes that training has never seen, mean over seeds. Nothing is selected on test
-classes: losses, rates and strengths were chosen on held-out training classes.
+R@1 / MAP@R in percent on classes not seen in training, mean over seeds. Losses, learning rates and strengths
+were chosen on held-out training classes. One choice saw test classes: [the small network for
+emoji](decisions/data-and-models.md#backbones).
 """
 LADDER = """## What each step adds
 
-From a frozen pretrained network upwards (`benchmarks/ladder.py`).
+From a frozen pretrained network to fine-tuning (`benchmarks/ladder.py`).
 """
 TRAINED = """## With and without IAA
 
-Multi-similarity, the default loss; the last epoch of training.
+Multi-similarity, the default loss, after the last epoch.
 """
 LEGEND = """Untrained is the frozen network, or raw pixels where the network starts from random weights.
 Baseline and IAA share seeds, and therefore first weights, batches and budget.
 
-- [Losses and generators](results/losses.md): every loss with and without IAA, and the control with copies
-  that carry no noise.
+- [Losses](results/losses.md): every loss with and without IAA, and a control whose copies carry no noise.
 - [Correction](results/correction.md): what neighbour correction adds, how much a perfect covariance could
   add, and whether similar classes vary alike.
 - [Ablations](results/ablations.md): the paper's components and sweeps.
@@ -34,16 +34,21 @@ The files in `docs/results/` hold the scores of every seed, the command, the com
 `make results` (`benchmarks/results.py`) writes these pages from them and from `ceiling.json`, `hardness.json`
 and `tuning.json` in `benchmarks/`. No study is left out because of its outcome.
 
-How to read the rows: `cub-head` trains a linear head on frozen Lite0 features of CUB-200-2011 (images of
-160 px); `cub-head-3` does so with three samples of every class. `cub` trains all of Lite0 at 112 px for four
-epochs, which is too few; `cub-long` trains for eight, beyond which the baseline gained nothing on held-out
-classes (multi-similarity, one seed). Their learning rate was tuned for the multi-similarity baseline; margins
-and strengths come from `cub-head`, except for the triplet loss of `cub-long`, which has its own. `default` is
-what `iaa compare emoji` runs: multi-similarity with its usual parameters. Everywhere else baseline and IAA
-were each tuned on held-out training classes. In ablations all arms share the options chosen for IAA, margin
-included, so their baseline is not the tuned one.
+What the names in the tables mean:
+
+- `cub-head`: a linear head on frozen Lite0 features of CUB-200-2011, images of 160 px. `cub-head-3`: the same
+  with three samples per class.
+- `cub`: all of Lite0, 112 px, four epochs, which is too few. `cub-long`: eight epochs, beyond which the
+  baseline gained nothing on held-out classes (multi-similarity, one seed). The learning rate was tuned for the
+  multi-similarity baseline; margins and strengths come from `cub-head`, except for the triplet loss of
+  `cub-long`, which has its own.
+- `emoji`: a small network from scratch. `default` is what `iaa compare emoji` runs: multi-similarity with its
+  usual parameters.
+
+Everywhere else the baseline and IAA were each tuned on held-out training classes. In ablations all arms share
+the options chosen for IAA, margin included, so their baseline is not the tuned one.
 """
-LOSSES_PAGE = """# Losses and generators
+LOSSES_PAGE = """# Losses
 
 Baseline and IAA with nine losses. Percent on unseen classes, mean ± standard deviation over seeds, and the p
 of a paired t-test over seeds. [The overview](../results.md) explains the data sets.

@@ -203,11 +203,13 @@ def test_snippets_of_readme_are_the_three_lines_it_promises():
     assert len(steps) == 3
 
 
-def test_the_command_reference_has_every_verb():
-    page = script("command_reference").page()
+def test_the_command_reference_has_every_verb_and_sentences_that_fit():
+    reference = script("command_reference")
+    page = reference.page().removeprefix(reference.INTRODUCTION)
     for verb in VERBS:
-        assert f"\n## iaa {verb}\n" in page
+        assert f"\n## iaa {verb}\n" in f"\n{page}"
     assert "\x1b" not in page
+    assert max(len(line) for line in page.splitlines() if not line.startswith((" ", "- "))) <= reference.WIDTH
 
 
 def test_the_sizing_table_is_what_the_script_computes():

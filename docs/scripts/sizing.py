@@ -35,7 +35,7 @@ class Kind:
 KINDS = (
     Kind("exact, float32", 4 * DIM, scans=True),
     Kind("HNSW, float32", 4 * DIM + 2 * 32 * 4),  # 32 links per vector on the lowest layer, both ways
-    Kind("IVF, 8 bit per number", DIM + 8),
+    Kind("IVF, 8 bits per number", DIM + 8),
     Kind("IVF-PQ, 64 bytes", 64 + 8),
 )
 
