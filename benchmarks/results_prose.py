@@ -39,8 +39,8 @@ What the names in the tables mean:
 - `cub-head`: a linear head on frozen Lite0 features of CUB-200-2011, images of 160 px. `cub-head-3`: the same
   with three samples per class.
 - `cub`: all of Lite0, 112 px, four epochs, which is too few. `cub-long`: eight epochs, beyond which the
-  baseline gained nothing on held-out classes (multi-similarity, one seed). The learning rate was tuned for the
-  multi-similarity baseline; margins and strengths come from `cub-head`, except for the triplet loss of
+  baseline gained nothing on held-out classes (multi-similarity, one seed). The learning rate was tuned for
+  the multi-similarity baseline; margins and strengths come from `cub-head`, except for the triplet loss of
   `cub-long`, which has its own.
 - `emoji`: a small network from scratch. `default` is what `iaa compare emoji` runs: multi-similarity with its
   usual parameters.

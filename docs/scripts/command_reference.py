@@ -61,5 +61,7 @@ def help_of(*words: str) -> str:
 
 def _block(text: str) -> str:
     """Sentences are wrapped, which tyro leaves to the terminal; tables and lists keep their lines."""
-    lines = (line if line.startswith((" ", "- ")) else textwrap.fill(line, WIDTH) for line in text.splitlines())
+    lines = (
+        line if line.startswith((" ", "- ")) else textwrap.fill(line, WIDTH) for line in text.splitlines()
+    )
     return "```text\n" + "\n".join(lines) + "\n```\n"
