@@ -11,7 +11,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
 
-run: $(READY)  ## set up, then train and measure the embedded default
+run: $(READY)  ## set up, then train and measure the default (emoji)
 	$(BIN)/iaa train
 
 # These start processes or databases of their own, and do not share a process or the cores well.

@@ -9,7 +9,10 @@ from iaa.errors import unknown
 
 _TYPE_NAMES = {int: "whole number", float: "number", bool: "true or false", str: "text", type(None): "null"}
 
-_hints = functools.cache(get_type_hints)  # it parses them anew each time
+
+@functools.cache
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    return get_type_hints(kind)  # which parses them anew each time
 
 
 def build(kind: type[Any], content: object, where: str) -> Any:
