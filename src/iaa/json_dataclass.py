@@ -1,9 +1,10 @@
 """Dataclasses from parsed JSON, every value checked against its type hint."""
 
 import functools
+from collections.abc import Hashable
 from dataclasses import fields, is_dataclass
 from types import UnionType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from iaa.errors import unknown
 
@@ -11,8 +12,8 @@ _TYPE_NAMES = {int: "whole number", float: "number", bool: "true or false", str:
 
 
 @functools.cache
-def _hints(kind: type[Any]) -> dict[str, Any]:
-    return get_type_hints(kind)  # which parses them anew each time
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def build(kind: type[Any], content: object, where: str) -> Any:
@@ -23,7 +24,7 @@ def build(kind: type[Any], content: object, where: str) -> Any:
     for name in content:
         if name not in known:
             raise unknown(f"a field of {where}", name, sorted(known))
-    hints = _hints(kind)
+    hints = _hints(cast(Hashable, kind))
     values = {}
     for name, value in content.items():
         hint = hints[name]
@@ -40,7 +41,7 @@ def build(kind: type[Any], content: object, where: str) -> Any:
 
 def check_choices(instance: Any, prefix: str = "") -> None:
     """Refuse values that the type hints of a dataclass, or of those inside it, do not name."""
-    for name, hint in _hints(type(instance)).items():
+    for name, hint in _hints(cast(Hashable, type(instance))).items():
         value = getattr(instance, name)
         if is_dataclass(value):
             check_choices(value, f"{prefix}{name}.")
