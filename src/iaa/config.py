@@ -53,8 +53,11 @@ class Network:
     dim: int | None = None
     """Dimensions of an embedding; if None, 128 for convnet and vectors, else 512 (at most the features)."""
     head: Literal["auto", "linear", "whitening", "none"] = "auto"
-    """linear is trained, whitening is computed from the class covariances (Eq. 14) without training, none
-    leaves the features as they are; auto compares them on held-out classes if the network is pretrained."""
+    (
+        "linear is trained, whitening is computed from the class covariances (Eq. 14) without training, "
+        "none leaves the features as they are; auto compares them on held-out classes if the network is "
+        "pretrained."
+    )
     head_start: Literal["random", "whitening"] = "random"
     """What a linear head starts from."""
     hidden: tuple[int, ...] = ()
@@ -93,8 +96,10 @@ class BatchOptions:
     small: Literal["take", "repeat"] = "take"
     """A class with fewer images gives what it has, or repeats them."""
     micro: int | None = None
-    """Images that go through the network at a time, with the gradients of the whole batch: less memory, a
-    second forward pass."""
+    (
+        "Images that go through the network at a time, with the gradients of the whole batch: less memory, a "
+        "second forward pass."
+    )
 
 
 Generator = Literal["gaussian", "symmetry", "expansion", "proxy", "mixup", "residual", "spread"]
@@ -109,8 +114,10 @@ class Augment:
     copies: int = 3
     """Synthetics per original (the paper's M); 0 is the baseline."""
     strength: float = 0.2
-    """Variance of the noise as a share of the class's (lambda, Eq. 17). `iaa.IAA` and the paper's presets
-    keep 0.8 (0.6); 0.2 scored higher on held-out emoji classes."""
+    (
+        "Variance of the noise as a share of the class's (lambda, Eq. 17). `iaa.IAA` and the paper's presets "
+        "keep 0.8 (0.6); 0.2 scored higher on held-out emoji classes."
+    )
     mix: float | None = None
     """Parameter of the Beta distribution of the generators proxy and mixup; that of their papers if None."""
     strength_decay: float = 0.0
@@ -244,13 +251,17 @@ class Config:
     root: str | None = None
     """Folder with the files of a benchmark, or what the paths of a table are relative to."""
     model: str = "auto"
-    """googlenet, bn_inception, resnet50, lite0, convnet or timm/NAME; not for embeddings:FILE. auto is the
-    best pretrained network that is available, and convnet for emoji."""
+    (
+        "googlenet, bn_inception, resnet50, lite0, convnet or timm/NAME; not for embeddings:FILE. auto is "
+        "the best pretrained network that is available, and convnet for emoji."
+    )
     effort: Literal["quick", "normal", "high"] = "normal"
     """With network.head auto: compare heads that need no training, train a head too, or fine-tune as well."""
     loss: str = "multi_similarity"
-    """contrastive, triplet, multi_similarity, triplet_distance, margin, circle, norm_softmax, proxy_nca,
-    soft_triple, or any loss of pytorch-metric-learning, such as proxy_anchor or fast_ap."""
+    (
+        "contrastive, triplet, multi_similarity, triplet_distance, margin, circle, norm_softmax, proxy_nca, "
+        "soft_triple, or any loss of pytorch-metric-learning, such as proxy_anchor or fast_ap."
+    )
     loss_options: dict[str, bool | int | float | str] = field(default_factory=dict)
     """Options of the loss, such as: margin 0.1."""
     miner: str | None = None

@@ -120,6 +120,8 @@ def in_one_line(parse: Callable[..., Parsed], *given: Any, prog: str, **options:
 
 def _deferred(function: Command) -> Command:
     """The same arguments and help, but parsing them does not call the function yet."""
+    # tyro keeps line breaks before indented lines, such as the second line about an argument
+    function.__doc__ = re.sub(r"(?<=\S)\n {9,}(?=\S)", " ", function.__doc__ or "")
 
     @functools.wraps(function)
     def later(*args: Any, **options: Any) -> Callable[[], Any]:

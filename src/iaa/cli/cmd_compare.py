@@ -32,8 +32,10 @@ class CompareOptions(ExperimentOptions):
     seeds: int = 5
     """Number of seeds, counted from --seed."""
     arm: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """A further arm, such as "no-correction: augment.correction=False"; can be repeated.
-    "baseline: ..." changes the baseline, for example its learning rate or margin."""
+    (
+        'A further arm, such as "no-correction: augment.correction=False"; can be repeated. '
+        '"baseline: ..." changes the baseline, for example its learning rate or margin.'
+    )
 
 
 def run(arguments: list[str]) -> int:

@@ -19,9 +19,13 @@ from iaa.presets import paper_row, start
 if TYPE_CHECKING:
     from iaa.runs import Run
 
-HELP = """Train an embedding model on images, measure it on classes it has not seen, and leave everything
-in a run directory. The first argument is a preset, a config.json or a run; any field can be changed, by its
-full name or by the last part of it where only one field ends in that (--lr is --optimizer.lr)."""
+HELP = """Train an embedding model on images and score it on classes it has not seen.
+
+Your own photos, a folder per class: `iaa train --data folder:photos`. Everything is kept in a run directory,
+which `iaa search`, `serve`, `report` and `export` take.
+
+The first argument can be a preset, a config.json or a run. Every field can be changed, by its full name or by
+the end of it where that is unique (--lr is --optimizer.lr)."""
 
 
 @dataclass(frozen=True)

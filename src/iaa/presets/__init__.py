@@ -217,11 +217,15 @@ def describe(name: str) -> str:
 
 
 def presets_help(arguments: Sequence[str]) -> str:
-    """For ``--help``: the preset that was named, or all of them, a line each.
+    """For ``--help``: the preset that was named, or the names of all, a line for each dataset.
 
     Lines begin with a dash, since tyro refills other text.
     """
     if arguments and arguments[0] in PRESETS:
         return describe(arguments[0])
-    width = max(map(len, PRESETS))
-    return "\n".join(["Presets:", *(f"- {name:<{width}}  {line(name)}" for name in PRESETS)])
+    rows: dict[str, list[str]] = {}
+    for name in PRESETS:
+        data, _, row = name.partition("-")
+        rows.setdefault(data, []).append(row)
+    lines = [f"- {data}-{{{','.join(names)}}}" if any(names) else f"- {data}" for data, names in rows.items()]
+    return "\n".join(["Presets; the name of one with --help shows the paper's numbers for it:", *lines])
