@@ -72,6 +72,19 @@ def test_the_network_needs_none_of_the_weights_training_began_with(run, monkeypa
     assert set(opened.embeddings("train").split) == {"train"}
 
 
+def test_embeddings_keep_the_sequences_of_a_table(tmp_path):
+    images = sorted(tiny_runs.images(tmp_path / "data", classes=8, each=3).glob("*/*.png"))
+    rows = [f"{file},{file.parent.name},video {file.stem}" for file in images]
+    (tmp_path / "t.csv").write_text("\n".join(["path,label,sequence", *rows]))
+    config = tiny_runs.tiny(
+        tmp_path / "data", tmp_path / "runs", data=f"table:{tmp_path / 't.csv'}", epochs=1
+    )
+    made = iaa.train(config, quiet=True)
+    for part in ("test", "train"):
+        data = made.embeddings(part)
+        assert data.sequence == [f"video {Path(id).stem}" for id in data.ids]
+
+
 def test_opening_a_network_draws_no_random_number(run):
     before = torch.get_rng_state()
     run.network()

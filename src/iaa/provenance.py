@@ -127,15 +127,20 @@ def assemble(
     ids = image_ids(dataset, base)
     rows = [row for row, id in enumerate(ids) if id in row_of]
     part = dataset.take(np.array(rows, dtype=np.int64))
-    used = np.unique(part.labels).tolist()
-    counts = {"images": len(rows), "classes": len(used), "left_out": len(ids) - len(rows)}
+    counts = {"images": len(rows), "classes": len(np.unique(part.labels)), "left_out": len(ids) - len(rows)}
+    ids = [ids[row] for row in rows]
+    return with_columns(part, z[torch.tensor([row_of[id] for id in ids])], ids, meta | {"counts": counts})
+
+
+def with_columns(dataset: Dataset, z: Tensor, ids: list[str], meta: dict[str, Any]) -> Embeddings:
+    """The embeddings of a dataset, with its labels and whatever else it knows about each row."""
     return Embeddings(
-        z[torch.tensor([row_of[ids[row]] for row in rows])],
-        torch.from_numpy(part.labels),
-        [ids[row] for row in rows],
-        {label: dataset.class_names[label] for label in used},
-        [str(split) for split in part.split],
-        [str(role) for role in part.role],
-        meta | {"counts": counts},
-        [] if part.sequence is None else part.sequence.tolist(),
+        z,
+        torch.from_numpy(dataset.labels),
+        ids,
+        {label: dataset.class_names[label] for label in np.unique(dataset.labels).tolist()},
+        [str(split) for split in dataset.split],
+        [str(role) for role in dataset.role],
+        meta,
+        [] if dataset.sequence is None else dataset.sequence.tolist(),
     )

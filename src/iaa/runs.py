@@ -18,7 +18,7 @@ from iaa.json_dataclass import build
 from iaa.method.gaussians import ClassStats
 from iaa.models import Embedder
 from iaa.models.heads import VectorHead
-from iaa.provenance import weights_hash
+from iaa.provenance import weights_hash, with_columns
 from iaa.retrieval.embeddings import Embeddings
 from iaa.run_records import environment, new_folder, read_log, read_metrics, trained_network
 
@@ -238,17 +238,15 @@ class Run:
             done += samples
             tick(done / len(part))
 
-        z, labels, rows = embed_batches(
+        z, _, rows = embed_batches(
             network.to(chosen),
             self.data.in_order(part, getattr(network, "preprocessing", None)),
             device=chosen,
             precision=PRECISIONS[self.config.precision],
             on_batch=count,
         )
-        names = {label: part.class_names[label] for label in labels.unique().tolist()}
-        split, role = (column[rows.numpy()].tolist() for column in (part.split, part.role))
-        meta = self.origin(network, part="train")
-        embeddings = Embeddings(z, labels, self.data.ids(part, rows), names, split, role, meta)
+        ids, meta = self.data.ids(part, rows), self.origin(network, part="train")
+        embeddings = with_columns(part.take(rows.numpy()), z, ids, meta)
         embeddings.save(self / TRAINING)
         return embeddings
 

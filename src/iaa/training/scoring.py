@@ -8,6 +8,7 @@ from iaa.data import Dataset
 from iaa.data_source import Batches
 from iaa.embed import PRECISIONS, embed_batches
 from iaa.models import Preprocessing
+from iaa.provenance import with_columns
 from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.evaluation import evaluate
 from iaa.runs import Run
@@ -41,17 +42,12 @@ def embeddings(
     """Embeddings of a whole part, on every rank: each embeds its share."""
     rank, ranks = task.fabric.global_rank, task.fabric.world_size
     preprocessing = getattr(network, "preprocessing", task.preprocessing)  # raw pixels have none of their own
-    z, labels, rows = embed(task, network, batches or rank_batches(task, part, preprocessing))
+    z, _, rows = embed(task, network, batches or rank_batches(task, part, preprocessing))
     device = task.fabric.device
-    z, labels, rows = (distributed.collect(t.to(device)).cpu() for t in (z, labels, rows * ranks + rank))
+    z, rows = (distributed.collect(t.to(device)).cpu() for t in (z, rows * ranks + rank))
     order = rows.argsort()
-    z, labels, rows = z[order], labels[order], rows[order]
-    names = {label: part.class_names[label] for label in labels.unique().tolist()}
-    split, role = (column[rows.numpy()].tolist() for column in (part.split, part.role))
-    sequence = [] if part.sequence is None else part.sequence[rows.numpy()].tolist()
-    return Embeddings(
-        z, labels, task.source.ids(part, rows), names, split, role, meta or {}, sequence=sequence
-    )
+    rows = rows[order]
+    return with_columns(part.take(rows.numpy()), z[order], task.source.ids(part, rows), meta or {})
 
 
 def rank_batches(
