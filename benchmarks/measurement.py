@@ -14,9 +14,14 @@ HERE = Path(__file__).parent
 
 
 def environment(*packages: str) -> dict[str, Any]:
-    """Machine, versions and commit."""
-    words = ["git", "-C", str(HERE), "describe", "--always", "--dirty", "--abbrev=10"]
-    commit = subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
+    """Machine, versions and commit, which is dirty if code has changed since; results may have."""
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(HERE.parent), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+    changed = git("status", "--porcelain", "--", "src", "benchmarks/*.py")
+    commit = git("rev-parse", "--short=10", "HEAD") + "-dirty" * bool(changed)
     return {
         "machine": {"cpu": _cpu(), "cores": os.cpu_count(), "system": platform.system()},
         "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
