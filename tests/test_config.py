@@ -73,6 +73,8 @@ def test_mistakes_in_a_file_are_named(text, message):
         ({"network": Network(dim=0)}, "network.dim must be at least 1, got 0"),
         ({"optimizer": Optimizer(lr=0)}, "optimizer.lr must be more than 0, got 0"),
         ({"optimizer": Optimizer(lr=float("nan"))}, "optimizer.lr must be more than 0, got nan"),
+        ({"optimizer": Optimizer(average=1)}, r"optimizer.average must lie in \[0, 1\), got 1"),
+        ({"optimizer": Optimizer(average=-0.1)}, r"optimizer.average must lie in \[0, 1\), got -0.1"),
         ({"split": Split(test_share=20)}, "split.test_share is a share of the classes"),
         ({"split": Split(val_classes=-0.1)}, "split.val_classes is a share of the classes"),
     ],

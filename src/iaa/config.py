@@ -296,6 +296,8 @@ class Config:
                 raise ValueError(f"{name} must be at least {least}, got {value}")
         if not self.optimizer.lr > 0:
             raise ValueError(f"optimizer.lr must be more than 0, got {self.optimizer.lr}")
+        if not 0 <= self.optimizer.average < 1:
+            raise ValueError(f"optimizer.average must lie in [0, 1), got {self.optimizer.average}")
         for name in ("split.test_share", "split.val_classes"):
             share = attrgetter(name)(self)
             if share and not 0 < share < 1:

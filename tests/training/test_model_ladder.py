@@ -1,4 +1,5 @@
 import json
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -127,6 +128,16 @@ def test_unreadable_images_of_any_part_stop_it_or_are_left_out(start, tmp_path, 
     assert run.finished
     assert str(broken) in caplog.text
     assert str(torn) in caplog.text
+
+
+def test_a_missing_package_is_noticed_before_features_are_computed(start, run, tmp_path, monkeypatch):
+    monkeypatch.setattr("iaa.training.model_ladder.cached_features", None)
+    monkeypatch.setitem(sys.modules, "lightning_fabric", None)
+    with pytest.raises(ImportError, match=r"lightning_fabric is not installed: pip install 'iaa\[train\]'"):
+        iaa.train(config(start, tmp_path), quiet=True)
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "lightning_fabric", None)
+    assert iaa.train(replace(config(start, run.path.parent), effort="quick"), quiet=True).finished
 
 
 def test_too_few_classes_are_refused(start, tmp_path):

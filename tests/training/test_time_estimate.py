@@ -1,11 +1,12 @@
 """The estimate is the sum of all work at the pace that was measured: a fake clock says what each costs."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 import tiny_runs
-from iaa.config import Network, RunOptions, Split
+from iaa.config import Augment, Network, Optimizer, RunOptions, Split
 from iaa.training import time_estimate
 from iaa.training.model_ladder import open_ladder
 from iaa.training.setup import assemble, launch
@@ -46,10 +47,50 @@ def test_every_part_of_the_ladder_is_counted(tmp_path, paces, monkeypatch):
         wanted = replace(config, effort=effort)
         seconds[effort] = ladder_seconds(wanted, *open_ladder(wanted))
     images = 60 + 12  # those of the test once more, at the size the network was made for
-    assert seconds["quick"] == {"features": images, "heads": 40_000, "fine-tuning": 0}
+    scores = 2 * 3 + 2 + 1  # two rungs on the held-out classes of three folds and on the test, the size above
+    parts = {"features": images, "heads": 40_000, "scores": scores * 10_000, "fine-tuning": 0}
+    assert seconds["quick"] == parts
+    own_size = replace(config, effort="quick", images=replace(config.images, size=48))
+    assert ladder_seconds(own_size, *open_ladder(own_size)) == {**parts, "features": 60, "scores": 80_000}
+    assert seconds["normal"]["scores"] == (scores + 3 + 1) * 10_000
     assert seconds["normal"]["heads"] == 40_000 + 1001 * (1 + 3 * 0.75)  # and three quarters in each fold
     assert seconds["normal"]["fine-tuning"] == 0
     assert seconds["high"] == {**seconds["normal"], "fine-tuning": 2 * 1001}
+
+
+def test_a_step_is_that_of_training(tmp_path, monkeypatch):
+    config = tiny_runs.tiny(
+        tiny_runs.images(tmp_path / "data"),
+        tmp_path,
+        augment=Augment(refresh="stream", neighbors=3),
+        optimizer=Optimizer(clip=1.0, average=0.9),
+    )
+    task = assemble(config, launch(config))
+    counts = Counter()
+
+    def count(owner, name):
+        work = getattr(owner, name)
+
+        def counted(*args, **options):
+            counts[name] += 1
+            return work(*args, **options)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    parts = {
+        "backward": task.fabric,
+        "clip_gradients": task.fabric,
+        "step": task.optimizer,
+        "forward": task.criterion,
+        "update": task.criterion.augment,
+    }
+    for name, owner in parts.items():
+        count(owner, name)
+    run_seconds(task)
+    assert counts["step"] > 0
+    assert set(counts.values()) == {counts["step"]}
+    assert counts.keys() == parts.keys()
+    assert task.average.steps == counts["step"]
 
 
 def test_a_slow_loader_makes_the_estimate_longer(tmp_path, monkeypatch):

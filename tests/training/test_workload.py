@@ -38,6 +38,7 @@ def weights(tmp_path_factory):
         ({"network": Network(dim=8, head="whitening")}, {"head", "tests"}),
         ({"untrained": True}, {"statistics", "raw features", "tests"}),
         ({"untrained": True, "weights": True}, {"statistics", "raw features", "own size", "tests"}),
+        ({"untrained": True, "weights": True, "size": 48}, {"statistics", "raw features", "tests"}),
         ({"select": "best", "validate_every": 2}, {"statistics", "validation", "tests"}),
     ],
 )
@@ -51,7 +52,8 @@ def test_the_run_does_what_was_counted(data, weights, tmp_path, monkeypatch, fie
         fields["split"] = Split(test_share=0.2, val_classes=0.3)
     if fields.pop("weights", False):
         fields["network"] = Network(dim=8, head="linear", weights=weights)
-    config = tiny_runs.tiny(data, tmp_path, run=options, images=Images(size=16, workers=0), **fields)
+    images = Images(size=fields.pop("size", 16), workers=0)  # the network was made for 48
+    config = tiny_runs.tiny(data, tmp_path, run=options, images=images, **fields)
     expected = workload(assemble(config, launch(config)))
     assert {purpose for purpose, images in expected.images.items() if images} == purposes
     embedded = 0

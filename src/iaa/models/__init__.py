@@ -57,6 +57,7 @@ def build(
         freeze_backbone=freeze_backbone,
         name=name,
     )
+    embedder.own_size = backbone.preprocessing["size"]
     embedder.loaded = _load(embedder, backbone, weights, pretrained)
     return embedder
 

@@ -52,6 +52,8 @@ class Embedder(nn.Module):
         self.dim = head_dim(self.head, features)
         self.features = features
         self.preprocessing = preprocessing
+        self.own_size = preprocessing["size"]
+        """Side of the images that the backbone was made for; ``preprocessing`` may have another."""
         self.pool = pool
         self.name = name
         self.loaded: Loaded | None = None

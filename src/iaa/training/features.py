@@ -18,6 +18,7 @@ from iaa.models import Embedder
 from iaa.progress import counting
 from iaa.provenance import assemble, data_hash, describe, distinct_images, fingerprint
 from iaa.retrieval.embeddings import Embeddings
+from iaa.retrieval.shard_files import list_shards
 from iaa.retrieval.shards import Shards
 
 CACHE = ".features"
@@ -38,10 +39,9 @@ def cached_features(
 
     They are computed once for the same images and weights; what an interrupted pass has finished is kept.
     """
-    images, key, files = _request(config, source, network, parts)
-    folder, name = next(iter(files.values())).parent, fingerprint(key)[:20]
+    images, key, files, unfinished = _request(config, source, network, parts)
     if all(file.is_file() for file in files.values()):
-        _log.info("features of %s images are cached in %s", f"{len(images):,}", folder)
+        _log.info("features of %s images are cached in %s", f"{len(images):,}", unfinished.parent)
         return {part: Embeddings.load(file) for part, file in files.items()}
     dataset = ImageDataset(
         [image.path for image in images.values()],
@@ -52,7 +52,7 @@ def cached_features(
         boxes=box_array(images.values()),
         check=False,
     )
-    shards = Shards(folder / f"{name}.parts", key, len(images))
+    shards = Shards(unfinished, key, len(images))
     try:
         device = resolve_device(config.device)
         with counting(len(images), done=shards.done, rate="images/s", quiet=quiet) as bar:
@@ -84,14 +84,16 @@ def cached_features(
 
 def uncached(config: Config, source: ImageSource, network: Embedder, parts: Mapping[str, Dataset]) -> int:
     """The number of images that ``cached_features`` would have to embed."""
-    images, _, files = _request(config, source, network, parts)
-    return 0 if all(file.is_file() for file in files.values()) else len(images)
+    images, _, files, unfinished = _request(config, source, network, parts)
+    if all(file.is_file() for file in files.values()):
+        return 0
+    return len(images) - sum(stop - start for start, stop in list_shards(unfinished))
 
 
 def _request(
     config: Config, source: ImageSource, network: Embedder, parts: Mapping[str, Dataset]
-) -> tuple[dict[str, ImageRef], dict[str, Any], dict[str, Path]]:
-    """The distinct images, what their features depend on, and the file of every part."""
+) -> tuple[dict[str, ImageRef], dict[str, Any], dict[str, Path], Path]:
+    """The distinct images, what their features depend on, the files of the parts and the folder of shards."""
     base = Path(source.root or ".")
     images = distinct_images(parts.values(), base)
     key = describe(network, config.model) | {
@@ -99,7 +101,8 @@ def _request(
         "precision": config.precision,
     }
     folder, name = Path(config.run.out).expanduser() / CACHE, fingerprint(key)[:20]
-    return images, key, {part: folder / f"{name}-{part}.safetensors" for part in parts}
+    files = {part: folder / f"{name}-{part}.safetensors" for part in parts}
+    return images, key, files, folder / f"{name}.parts"
 
 
 def _check_readable(unreadable: dict[str, str], config: Config) -> None:

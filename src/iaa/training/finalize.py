@@ -14,6 +14,7 @@ from iaa.runs import BEST, METRICS, MODEL, STATISTICS, Run
 from iaa.training import scoring
 from iaa.training.checkpoint import Position
 from iaa.training.setup import Task
+from iaa.training.workload import measures_own_size
 
 
 def finalize(task: Task, run: Run, position: Position) -> None:
@@ -69,14 +70,12 @@ def _untrained(task: Task) -> dict[str, scoring.TestScores]:
     table = {name: scoring.score_tests(task, raw)}
     if task.preprocessing is None:  # vectors: there is no network before the head
         return table
-    networks = {task.preprocessing["size"]: _bare_network(task, task.config)}
-    start = "untrained" if networks[task.preprocessing["size"]].loaded is None else "pretrained"
-    if start == "pretrained" and task.config.images.size is not None:
-        own = _bare_network(task, at_own_size(task.config))
-        networks.setdefault(own.preprocessing["size"], own)
-    for size, network in networks.items():
-        note = f" ({size} px)" if len(networks) > 1 else ""
-        table[f"{start} {task.config.model}{note}"] = scoring.score_tests(task, network)
+    configs = [task.config, at_own_size(task.config)] if measures_own_size(task) else [task.config]
+    for config in configs:
+        network = _bare_network(task, config)
+        start = "untrained" if network.loaded is None else "pretrained"
+        note = f" ({network.preprocessing['size']} px)" if len(configs) > 1 else ""
+        table[f"{start} {config.model}{note}"] = scoring.score_tests(task, network)
     return table
 
 

@@ -26,6 +26,7 @@ from iaa.data_source import (
     classes_of,
     open_data,
 )
+from iaa.errors import need
 from iaa.files import write_json, write_text
 from iaa.method.augment import IAA
 from iaa.models import Embedder
@@ -94,6 +95,8 @@ def open_ladder(config: Config, classes: ClassSplit | None = None) -> tuple[Imag
             "--effort high judges fine-tuning on all images of held-out classes and heads on few: leave "
             "--split.per-class out, or fine-tune with --network.head linear"
         )
+    if config.effort != "quick":  # a head is trained, after minutes of computing features
+        need("lightning_fabric", extra="train")
     source = open_data(config, classes)
     assert isinstance(source, ImageSource)  # vectors have a linear head unless another is named
     if classes is not None:
@@ -111,17 +114,14 @@ def _at_own_size(
     config: Config, source: ImageSource, frozen: Embedder, *, quiet: bool
 ) -> dict[str, scoring.TestScores]:
     """The frozen network's scores at the image size it was made for, if the rungs have another."""
-    if config.images.size is None:
+    if frozen.own_size == frozen.preprocessing["size"]:
         return {}
     wanted = at_own_size(config)
     network = build_network(replace(wanted, network=replace(config.network, head="none")), source)
     assert isinstance(network, Embedder)
-    size = network.preprocessing["size"]
-    if size == frozen.preprocessing["size"]:
-        return {}
     features = cached_features(wanted, source, network, source.tests, quiet=quiet)
     scores = {name: scoring.scores(data, source.tests[name].ks) for name, data in features.items()}
-    return {f"frozen ({size} px)": scores}
+    return {f"frozen ({frozen.own_size} px)": scores}
 
 
 def _held_out(data: Embeddings, config: Config, *, fold: int) -> Ids:

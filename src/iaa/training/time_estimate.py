@@ -23,6 +23,7 @@ from iaa.training.features import uncached
 from iaa.training.finalize import at_own_size
 from iaa.training.gradient_cache import embed_in_parts
 from iaa.training.rungs import FOLDS, HELD_OUT, fine_tuning, head_recipe, judged_recipe, trained_dim
+from iaa.training.schedules import streams_during
 from iaa.training.setup import Task, assemble, launch
 from iaa.training.workload import workload
 
@@ -66,7 +67,7 @@ def run_seconds(task: Task) -> Seconds:
     statistics += passes(work.images["head"] + work.images["statistics"], len(labels))
     validation = passes(work.images["validation"], len(val))
     if len(val):
-        validation += work.images["validation"] / len(val) * _scoring_seconds(task, val)
+        validation += work.images["validation"] / len(val) * _scoring_seconds(val, _dim(task))
     return {
         "training": training,
         "class statistics": statistics,
@@ -79,18 +80,23 @@ def ladder_seconds(config: Config, source: ImageSource, frozen: Embedder) -> Sec
     """Of the comparison of heads on features of the frozen network, and of fine-tuning with high effort."""
     train = source.dataset.part("train")
     parts = {"train": train, **source.tests}
-    seconds = {"features": 0.0, "heads": 0.0, "fine-tuning": 0.0}
-    for wanted, network, images in (
-        (config, frozen, parts),
-        *([] if config.images.size is None else [(at_own_size(config), None, source.tests)]),
-    ):
-        network = network or _bare(wanted, source)
+    passes = [(config, frozen, parts)]
+    if frozen.own_size != frozen.preprocessing["size"]:
+        own = at_own_size(config)
+        passes.append((own, _bare(own, source), source.tests))
+    seconds = {"features": 0.0, "heads": 0.0, "scores": 0.0, "fine-tuning": 0.0}
+    for wanted, network, images in passes:
         if number := uncached(wanted, source, network, images):
             device = resolve_device(config.device)
             embed = _embedding_on(network.to(device), device, config.precision)
             seconds["features"] += number * _pace(source.in_order(train, network.preprocessing), embed).sample
     labels = torch.from_numpy(train.labels)
     seconds["heads"] = (FOLDS + 1) * _whitening_seconds(frozen.features, labels)
+    rungs = 2 if config.effort == "quick" else 3
+    held_out = train.hold_out(HELD_OUT, seed=config.seed).part("val")
+    tests = sum(_scoring_seconds(part, frozen.features) for part in source.tests.values())
+    seconds["scores"] = rungs * FOLDS * _scoring_seconds(held_out, frozen.features)
+    seconds["scores"] += (rungs + len(passes) - 1) * tests
     if config.effort != "quick":
         recipe = head_recipe(config, trained_dim(config, frozen), Path(config.run.out) / "head")
         head = assemble(recipe, launch(recipe), data=_random_features(source, frozen.features))
@@ -117,7 +123,7 @@ def _test_seconds(task: Task, images: dict[str, int], pace: float) -> float:
         seconds += images["own size"] * _pace(batches, _embedding(task, network)).sample
     tests = sum(map(len, task.source.tests.values()))
     times = sum(images[purpose] for purpose in ("tests", "raw features", "own size")) / max(tests, 1)
-    return seconds + times * sum(_scoring_seconds(task, part) for part in task.source.tests.values())
+    return seconds + times * sum(_scoring_seconds(part, _dim(task)) for part in task.source.tests.values())
 
 
 def _pace(batches: Batches, work: Callable[[Batch], Any]) -> Pace:
@@ -137,8 +143,12 @@ def _step(task: Task, batch: Batch) -> None:
     task.optimizer.zero_grad()
     z = embed_in_parts(task.model, task.put(batch.images), micro=task.config.batch.micro)
     z, labels = distributed.gather(z.float(), batch.labels.to(z.device))
+    if streams_during(task.config.augment, task.config.augment.start_epoch):
+        task.criterion.augment.update(z.detach(), labels)
     task.fabric.backward(task.criterion(z, labels))
     distributed.average_gradients(task.criterion)
+    if clip := task.config.optimizer.clip:
+        task.fabric.clip_gradients(task.model, task.optimizer, max_norm=clip)
     task.optimizer.step()
     if task.average is not None:
         task.average.update(task.network)
@@ -152,12 +162,16 @@ def _embedding_on(network: nn.Module, device: torch.device, precision: str) -> C
     return lambda batch: embed_batches(network, [batch], device=device, precision=PRECISIONS[precision])
 
 
-def _scoring_seconds(task: Task, part: Dataset) -> float:
+def _dim(task: Task) -> int:
+    return int(task.network.dim)  # type: ignore[arg-type]
+
+
+def _scoring_seconds(part: Dataset, dim: int) -> float:
     """Of R@K, RP and MAP@R on a part, whatever its embeddings are."""
     labels = torch.from_numpy(part.labels[:SCORED])
     if len(labels) < 2 or int(labels.unique(return_counts=True)[1].max()) < 2:
         return 0.0
-    z = torch.randn(len(labels), int(task.network.dim))  # type: ignore[arg-type]
+    z = torch.randn(len(labels), dim)
     return _timed(lambda: score_queries(z, labels)) * (len(part) / len(labels)) ** 2
 
 

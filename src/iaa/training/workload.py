@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from iaa.models import Embedder
 from iaa.training.schedules import estimates_before
 from iaa.training.setup import Task
 
@@ -54,5 +55,7 @@ def computes_head(task: Task) -> bool:
 
 def measures_own_size(task: Task) -> bool:
     """Whether the pretrained network is also scored at the image size that it was made for."""
-    pretrained = getattr(task.network, "loaded", None) is not None
-    return task.config.run.untrained and pretrained and task.config.images.size is not None
+    network = task.network
+    if not isinstance(network, Embedder) or network.loaded is None:
+        return False
+    return task.config.run.untrained and network.own_size != network.preprocessing["size"]

@@ -1,0 +1,30 @@
+import pytest
+import torch
+
+import tiny_runs
+from iaa.training.features import cached_features, uncached
+from iaa.training.model_ladder import open_ladder
+
+
+@pytest.fixture
+def request_(tmp_path):
+    """The arguments that features are asked for with."""
+    config = tiny_runs.tiny(tiny_runs.images(tmp_path / "data"), tmp_path)
+    source, frozen = open_ladder(config)
+    return config, source, frozen, {"train": source.dataset.part("train"), **source.tests}
+
+
+def test_what_an_interrupted_pass_has_finished_need_not_be_computed(request_, monkeypatch):
+    def interrupted(network, images, shards, **options):
+        shards.add(0, 7, torch.arange(7), torch.zeros(7, network.dim), [])
+        raise KeyboardInterrupt
+
+    assert uncached(*request_) == 60
+    monkeypatch.setattr("iaa.training.features.embed_images", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        cached_features(*request_, quiet=True)
+    assert uncached(*request_) == 53
+    monkeypatch.undo()
+    features = cached_features(*request_, quiet=True)
+    assert sum(map(len, features.values())) == 60
+    assert uncached(*request_) == 0
