@@ -20,6 +20,10 @@ MAX_HEADER = 100_000_000
 """Bytes of the header of a safetensors file, as in the reference implementation."""
 MAX_JSON = 200_000_000
 """Bytes of a JSON file that is read in one piece."""
+Stamp = tuple[int, int]
+"""Time of the last change of a file in nanoseconds, and its size in bytes."""
+NO_FILE: Stamp = (-1, -1)
+"""The stamp of what has no file: a row of vectors, or an image that is gone."""
 
 
 @contextmanager
@@ -273,3 +277,14 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def file_stamp(path: str | None) -> Stamp:
+    """The stamp of a file as it is now; ``NO_FILE`` if there is none."""
+    if path is None:
+        return NO_FILE
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return NO_FILE
+    return status.st_mtime_ns, status.st_size

@@ -1,3 +1,5 @@
+import os
+
 import pytest
 import torch
 
@@ -28,3 +30,10 @@ def test_what_an_interrupted_pass_has_finished_need_not_be_computed(request_, mo
     features = cached_features(*request_, quiet=True)
     assert sum(map(len, features.values())) == 60
     assert uncached(*request_) == 0
+
+
+def test_an_image_that_has_changed_is_embedded_anew(request_):
+    cached_features(*request_, quiet=True)
+    image = request_[1].dataset.paths[0]
+    os.utime(image, ns=(0, os.stat(image).st_mtime_ns + 1))  # of the same size
+    assert uncached(*request_) == 60

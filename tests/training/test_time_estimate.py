@@ -10,7 +10,7 @@ from iaa.config import Augment, Network, Optimizer, RunOptions, Split
 from iaa.training import time_estimate
 from iaa.training.model_ladder import open_ladder
 from iaa.training.setup import assemble, launch
-from iaa.training.time_estimate import Pace, ladder_seconds, run_seconds
+from iaa.training.time_estimate import IF_BETTER, Pace, ladder_seconds, run_seconds
 from iaa.training.workload import workload
 
 
@@ -48,14 +48,13 @@ def test_every_part_of_the_ladder_is_counted(tmp_path, paces, monkeypatch):
         seconds[effort] = ladder_seconds(wanted, *open_ladder(wanted))
     images = 60 + 12  # those of the test once more, at the size the network was made for
     scores = 2 * 3 + 2 + 1  # two rungs on the held-out classes of three folds and on the test, the size above
-    parts = {"features": images, "heads": 40_000, "scores": scores * 10_000, "fine-tuning": 0}
+    parts = {"features": images, "heads": 40_000, "scores": scores * 10_000}
     assert seconds["quick"] == parts
     own_size = replace(config, effort="quick", images=replace(config.images, size=48))
     assert ladder_seconds(own_size, *open_ladder(own_size)) == {**parts, "features": 60, "scores": 80_000}
     assert seconds["normal"]["scores"] == (scores + 3 + 1) * 10_000
     assert seconds["normal"]["heads"] == 40_000 + 1001 * (1 + 3 * 0.75)  # and three quarters in each fold
-    assert seconds["normal"]["fine-tuning"] == 0
-    assert seconds["high"] == {**seconds["normal"], "fine-tuning": 2 * 1001}
+    assert seconds["high"] == {**seconds["normal"], "fine-tuning": 1001, IF_BETTER: 1001}
 
 
 def test_a_step_is_that_of_training(tmp_path, monkeypatch):

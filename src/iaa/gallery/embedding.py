@@ -1,5 +1,6 @@
 """From ids to embeddings, many at a time: what a killed process has finished is not done again."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,12 +14,13 @@ from torch import Tensor
 from iaa.data.image_dataset import ImageDataset, transform
 from iaa.data.image_ref import ImageRef, box_array, parse_ref
 from iaa.embed_processes import device_threads, embed_on_devices
-from iaa.gallery.listing import Stamp, own_vectors, with_row_ids
+from iaa.files import Stamp
+from iaa.gallery.listing import own_vectors, with_row_ids
 from iaa.inference import Model
 from iaa.provenance import fingerprint
 from iaa.retrieval.embeddings import Embeddings
 from iaa.retrieval.shards import Shards
-from iaa.runs import Run
+from iaa.runs import TRAINING, Run
 
 SAVE_EVERY = 1024
 """Images between two saves, the most that a kill can cost."""
@@ -40,7 +42,7 @@ def embedded_ids(
 
     The embeddings stay in ``folder`` until the block has stored them elsewhere.
     """
-    given, z = _embed_own_vectors(model, ids)
+    given, z = _embed_own_vectors(model, ids) if model.head is not None else _trained(model, ids, stamps)
     known = set(given)
     ids = [id for id in ids if id not in known]
     if not ids:
@@ -158,7 +160,7 @@ def embed_query(query: Any, model: Model | None, *, dim: int) -> tuple[list[str]
 
 def _embed_own_vectors(model: Model, ids: list[str]) -> tuple[list[str], Tensor]:
     """Those ids that are vectors the model's head was trained on, and their embeddings."""
-    if model.head is None or model.config is None:
+    if model.config is None:
         return [], torch.empty(0, model.dim)
     listing, vectors = own_vectors(Run(model.path))
     wanted = set(ids)
@@ -166,6 +168,31 @@ def _embed_own_vectors(model: Model, ids: list[str]) -> tuple[list[str], Tensor]
     if not rows:
         return [], torch.empty(0, model.dim)
     return [listing.ids[row] for row in rows], model.embed(vectors[torch.tensor(rows)])
+
+
+def _trained(model: Model, ids: list[str], stamps: dict[str, Stamp]) -> tuple[list[str], Tensor]:
+    """Those ids whose embeddings by this very model training has left in the run, and these."""
+    known: dict[str, Tensor] = {}
+    if model.config is not None and model.config.precision == model.precision:
+        run = Run(model.path)
+        for file in (run / TRAINING, *run.embeddings_files.values()):
+            known |= _of_unchanged_files(model, file, stamps)
+    given = [id for id in ids if id in known]
+    return given, torch.stack([known[id] for id in given]) if given else torch.empty(0, model.dim)
+
+
+def _of_unchanged_files(model: Model, file: Path, stamps: dict[str, Stamp]) -> dict[str, Tensor]:
+    """Embeddings of a file that the model made from images as they still are."""
+    try:
+        data = Embeddings.load(file)
+    except (OSError, ValueError):  # missing or damaged: its images are embedded anew
+        return {}
+    meta, names = data.meta, ("weights_sha256", "preprocessing")
+    if {"dim": data.z.shape[1], **{name: meta.get(name) for name in names}} != model.identity:
+        return {}
+    ids = [os.path.join(meta.get("root", ""), id) for id in data.ids]
+    rows = zip(ids, meta.get("stamps", ()), data.z, strict=False)
+    return {id: z for id, stamp, z in rows if stamps.get(id) == tuple(stamp)}
 
 
 def _image(id: str) -> ImageRef:

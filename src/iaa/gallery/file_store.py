@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from iaa.files import Lock
-from iaa.gallery.listing import NO_FILE, Listing, Stamp
+from iaa.files import NO_FILE, Lock, Stamp
+from iaa.gallery.listing import Listing
 from iaa.gallery.sources import Sources
 from iaa.gallery.store import VERSION, Header, NewRows, Rows, Snapshot, search_within
 from iaa.retrieval.embeddings import Embeddings

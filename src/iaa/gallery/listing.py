@@ -15,6 +15,7 @@ from iaa.data.dataset import make
 from iaa.data.file_listing import folders, images_in, images_under
 from iaa.data.image_ref import ImageRef, RowRef, image_path
 from iaa.errors import unknown
+from iaa.files import NO_FILE, Stamp, file_stamp
 from iaa.provenance import image_refs
 from iaa.retrieval.embeddings import Embeddings
 from iaa.runs import Run
@@ -22,10 +23,6 @@ from iaa.runs import Run
 KINDS = ("folder:DIR", "table:FILE", "FILE.safetensors")
 _SPLIT_FOLDERS = frozenset(("train", "val", "validation", "test", "query", "gallery"))
 
-Stamp = tuple[int, int]
-"""Time of the last change of a file in nanoseconds, and its size in bytes."""
-NO_FILE: Stamp = (-1, -1)
-"""The stamp of what has no file: a row of vectors, or an image that is gone."""
 IMPORTED: Stamp = (-2, -2)
 """The stamp of an imported vector, which stays whatever happens to its image."""
 
@@ -158,14 +155,3 @@ def _list_folder(root: Path) -> Listing:
     if not ids:
         raise FileNotFoundError(f"folder {root} holds no images")
     return Listing(ids, classes, ["test"] * len(ids))
-
-
-def file_stamp(path: str | None) -> Stamp:
-    """The stamp of a file as it is now; ``NO_FILE`` if there is none."""
-    if path is None:
-        return NO_FILE
-    try:
-        status = os.stat(path)
-    except (OSError, ValueError):
-        return NO_FILE
-    return status.st_mtime_ns, status.st_size

@@ -17,7 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from iaa.gallery.listing import NO_FILE, Listing, Stamp
+from iaa.files import NO_FILE, Stamp
+from iaa.gallery.listing import Listing
 from iaa.gallery.milvus_client import COLUMNS, INDEXES, PAGE, MilvusCollection
 from iaa.gallery.milvus_lock import locked
 from iaa.gallery.milvus_snapshot import MilvusSnapshot, class_key, model_key, row_key

@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from iaa.gallery.listing import Listing, Stamp
+from iaa.files import Stamp
+from iaa.gallery.listing import Listing
 from iaa.gallery.sources import Sources
 from iaa.retrieval.index import Index
 from iaa.retrieval.knn import Neighbors

@@ -6,10 +6,11 @@ from pathlib import Path
 from iaa.data.custom import UnusableTable
 from iaa.embed_processes import device_list
 from iaa.errors import unknown
+from iaa.files import NO_FILE, Stamp
 from iaa.gallery.embedding import Progress, embedded_ids, vectors_for
 from iaa.gallery.file_store import MAKE_AGAIN, FileStore, MemorySnapshot
 from iaa.gallery.gallery import Gallery
-from iaa.gallery.listing import IMPORTED, NO_FILE, Listing, Stamp, changed_files, file_stamps, list_source
+from iaa.gallery.listing import IMPORTED, Listing, changed_files, file_stamps, list_source
 from iaa.gallery.sources import Available, Sources, gallery_name, source_of
 from iaa.gallery.store import Header, Snapshot, Store
 from iaa.inference import Model

@@ -13,8 +13,8 @@ from torch.nn.functional import normalize
 
 from iaa.data.image_io import UnreadableImage, read
 from iaa.data.image_ref import ImageRef
+from iaa.files import NO_FILE, Stamp, file_stamp
 from iaa.gallery.gallery import Gallery
-from iaa.gallery.listing import NO_FILE, Stamp, file_stamp
 from iaa.serve import schemas
 from iaa.serve.api_errors import ApiError
 from iaa.serve.background import BackgroundAnalysis

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from iaa.data.image_io import UnreadableImage
 from iaa.data.image_ref import ImageRef, box_array
 from iaa.data_source import SKIPS, ImageSource
 from iaa.embed import PRECISIONS, embed_images, resolve_device
+from iaa.files import Stamp, file_stamp
 from iaa.models import Embedder
 from iaa.progress import counting
 from iaa.provenance import assemble, data_hash, describe, distinct_images, fingerprint
@@ -38,10 +40,12 @@ def cached_features(
     """Embeddings by ``network`` of some parts of the data, by their names.
 
     They are computed once for the same images and weights; what an interrupted pass has finished is kept.
+    ``meta["stamps"]`` are those of the images' files, row by row.
     """
-    images, key, files, unfinished = _request(config, source, network, parts)
-    if all(file.is_file() for file in files.values()):
-        _log.info("features of %s images are cached in %s", f"{len(images):,}", unfinished.parent)
+    request = _request(config, source, network, parts)
+    images, key, files = request.images, request.key, request.files
+    if request.cached:
+        _log.info("features of %s images are cached in %s", f"{len(images):,}", request.shards.parent)
         return {part: Embeddings.load(file) for part, file in files.items()}
     dataset = ImageDataset(
         [image.path for image in images.values()],
@@ -52,7 +56,7 @@ def cached_features(
         boxes=box_array(images.values()),
         check=False,
     )
-    shards = Shards(unfinished, key, len(images))
+    shards = Shards(request.shards, key, len(images))
     try:
         device = resolve_device(config.device)
         with counting(len(images), done=shards.done, rate="images/s", quiet=quiet) as bar:
@@ -75,6 +79,7 @@ def cached_features(
         meta = {**key, "root": str(base), "weights": _source(network)}
         made = {name: assemble(part, base, position, z, meta) for name, part in parts.items()}
         for part, embeddings in made.items():
+            embeddings.meta["stamps"] = [request.stamps[id] for id in embeddings.ids]
             embeddings.save(files[part])
         shards.remove()
     finally:
@@ -84,25 +89,44 @@ def cached_features(
 
 def uncached(config: Config, source: ImageSource, network: Embedder, parts: Mapping[str, Dataset]) -> int:
     """The number of images that ``cached_features`` would have to embed."""
-    images, _, files, unfinished = _request(config, source, network, parts)
-    if all(file.is_file() for file in files.values()):
+    request = _request(config, source, network, parts)
+    if request.cached:
         return 0
-    return len(images) - sum(stop - start for start, stop in list_shards(unfinished))
+    return len(request.images) - sum(stop - start for start, stop in list_shards(request.shards))
+
+
+@dataclass(frozen=True)
+class _Request:
+    images: dict[str, ImageRef]
+    """The distinct ones, by id."""
+    stamps: dict[str, Stamp]
+    """Of their files, before they are read."""
+    key: dict[str, Any]
+    """What the features depend on."""
+    files: dict[str, Path]
+    """Of the parts."""
+    shards: Path
+    """Folder of what an interrupted pass has finished."""
+
+    @property
+    def cached(self) -> bool:
+        return all(file.is_file() for file in self.files.values())
 
 
 def _request(
     config: Config, source: ImageSource, network: Embedder, parts: Mapping[str, Dataset]
-) -> tuple[dict[str, ImageRef], dict[str, Any], dict[str, Path], Path]:
-    """The distinct images, what their features depend on, the files of the parts and the folder of shards."""
+) -> _Request:
     base = Path(source.root or ".")
     images = distinct_images(parts.values(), base)
+    stamps = {id: file_stamp(image.path) for id, image in images.items()}
     key = describe(network, config.model) | {
         "data_sha256": data_hash(parts.values(), base, images),
+        "stamps_sha256": fingerprint(stamps),
         "precision": config.precision,
     }
     folder, name = Path(config.run.out).expanduser() / CACHE, fingerprint(key)[:20]
     files = {part: folder / f"{name}-{part}.safetensors" for part in parts}
-    return images, key, files, folder / f"{name}.parts"
+    return _Request(images, stamps, key, files, folder / f"{name}.parts")
 
 
 def _check_readable(unreadable: dict[str, str], config: Config) -> None:

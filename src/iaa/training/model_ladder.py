@@ -32,7 +32,7 @@ from iaa.method.augment import IAA
 from iaa.models import Embedder
 from iaa.models.heads import head_dim
 from iaa.retrieval.embeddings import Embeddings
-from iaa.runs import CONFIG, LOG, METRICS, MODEL, STATISTICS, Run
+from iaa.runs import CONFIG, LOG, METRICS, MODEL, STATISTICS, TRAINING, Run
 from iaa.training import scoring
 from iaa.training.features import cached_features
 from iaa.training.finalize import at_own_size, save_module
@@ -217,11 +217,12 @@ def _write_head(run: Run, network: Embedder, features: dict[str, Embeddings], ch
     assert chosen.head is not None
     network.head, network.dim = chosen.head, head_dim(chosen.head, network.features)
     config = chosen_config(run.config, chosen)
-    meta = run.origin(network, seed=config.seed)
+    origin = run.origin(network, seed=config.seed)
+    files = {"train": TRAINING, "test": "embeddings.safetensors"}
     for name, data in features.items():
-        if name != "train":
-            file = "embeddings.safetensors" if name == "test" else f"embeddings-{name}.safetensors"
-            replace(data, z=_apply(chosen.head, data.z), meta=meta).save(run / file)
+        meta = origin | {key: data.meta[key] for key in ("preprocessing", "stamps")}
+        file = files.get(name, f"embeddings-{name}.safetensors")
+        replace(data, z=_apply(chosen.head, data.z), meta=meta).save(run / file)
     z = _apply(chosen.head, features["train"].z)
     classes, labels = features["train"].labels.unique(return_inverse=True)
     augment = IAA(len(classes), z.shape[1], **config.augment.keywords()).fit(z, labels)

@@ -31,6 +31,8 @@ LEAST_SECONDS, LEAST_BATCHES = 2.0, 2
 """For how long a kind of work is done."""
 SCORED = 2048
 """Rows on which scoring is timed; its time grows with their square."""
+IF_BETTER = "fine-tuning on all classes"
+"""The part that is done only if fine-tuning was better on held-out classes."""
 
 Seconds = dict[str, float]
 """By part of a run."""
@@ -84,7 +86,7 @@ def ladder_seconds(config: Config, source: ImageSource, frozen: Embedder) -> Sec
     if frozen.own_size != frozen.preprocessing["size"]:
         own = at_own_size(config)
         passes.append((own, _bare(own, source), source.tests))
-    seconds = {"features": 0.0, "heads": 0.0, "scores": 0.0, "fine-tuning": 0.0}
+    seconds = dict.fromkeys(("features", "heads", "scores"), 0.0)
     for wanted, network, images in passes:
         if number := uncached(wanted, source, network, images):
             device = resolve_device(config.device)
@@ -103,9 +105,9 @@ def ladder_seconds(config: Config, source: ImageSource, frozen: Embedder) -> Sec
         seconds["heads"] += (1 + FOLDS * (1 - HELD_OUT)) * sum(run_seconds(head).values())
     if config.effort == "high":
         whole = fine_tuning(replace(config, run=replace(config.run, untrained=False)))
-        for recipe in (judged_recipe(whole), whole):
+        for name, recipe in (("fine-tuning", judged_recipe(whole)), (IF_BETTER, whole)):
             task = assemble(recipe, launch(recipe), known=classes_of(source))
-            seconds["fine-tuning"] += sum(run_seconds(task).values())
+            seconds[name] = sum(run_seconds(task).values())
     return seconds
 
 
