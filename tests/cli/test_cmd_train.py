@@ -10,7 +10,7 @@ import pytest
 
 import iaa
 import tiny_runs
-from iaa.cli import main
+from iaa.cli import cmd_train, main
 from iaa.config import RunOptions, load_config
 from iaa.export.model_card import _data
 from iaa.train import train
@@ -61,6 +61,11 @@ def test_a_dry_run_describes_the_run_and_writes_nothing(data, tmp_path, capsys):
     assert "48 training samples of 8 classes (6 to 6 each)" in out
     assert all(word in out for word in ("parameters", "batches", "memory", "minutes for 1 epochs"))
     assert not list(tmp_path.iterdir())
+
+
+def test_names_with_brackets_or_colons_are_shown_as_they_are(capsys):
+    cmd_train._show_facts({"data": "folder:ten: of [/b]"})
+    assert "folder:ten: of [/b]" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

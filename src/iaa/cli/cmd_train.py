@@ -113,14 +113,14 @@ def show(run: "Run") -> None:
         console.print(table)
         _warn(console, metrics, test)
     if paper and paper.departures:
-        console.print(f"not the paper's recipe: {', '.join(paper.departures)}", highlight=False, markup=False)
+        console.print(f"not the paper's recipe: {', '.join(paper.departures)}", highlight=False)
     minutes = metrics["training_seconds"] / 60
     summary = f"epoch {metrics['epoch'] + 1}, {minutes:.1f} minutes of training\n{run.path}"
     if "ladder" in metrics:
         rungs = metrics["ladder"]["rungs"]
         left_out = [f"Left out: {rung['name']}, {rung['left_out']}." for rung in rungs if rung["left_out"]]
         summary = "\n".join([metrics["ladder"]["reason"], *left_out, f"{minutes:.1f} minutes", str(run.path)])
-    console.print(summary, highlight=False, markup=False, soft_wrap=True)  # a path must not be wrapped
+    console.print(summary, highlight=False, soft_wrap=True)  # a path must not be wrapped
 
 
 def _held_out(metrics: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -137,11 +137,12 @@ def _held_out(metrics: Mapping[str, Any]) -> dict[str, list[str]]:
 def _warn(console: Console, metrics: Mapping[str, Any], test: str) -> None:
     note = regression_note(metrics["test"][test], untrained_rows(metrics["table"], test))
     if note:
-        console.print(f"Warning: {note}", style="bold red", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"Warning: {note}", style="bold red", highlight=False, soft_wrap=True)
 
 
 def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else 120)
+    width = None if sys.stdout.isatty() else 120
+    return Console(width=width, markup=False, emoji=False)  # names of folders are shown as they are
 
 
 def _show_facts(facts: dict[str, Any]) -> int:

@@ -78,14 +78,14 @@ def _time(seconds: Seconds, what: str = "") -> str:
     """The whole, and its parts.
 
     >>> _time({"training": 90.0, "validation": 0.0, "scores": 30.0})
-    'about 2.0 minutes: training 1.5, scores 0.5'
+    'about 2.0 minutes without the report: training 1.5, scores 0.5'
     >>> _time({"features": 30.0, "fine-tuning": 30.0, IF_BETTER: 60.0})
-    'about 1.0 minutes: features 0.5, fine-tuning 0.5; 1.0 more if fine-tuning is better on held-out classes'
+    'about 1.0 minutes without the report: features 0.5, fine-tuning 0.5; 1.0 more if that is better'
     """
     again = seconds.get(IF_BETTER, 0.0)
     seconds = {name: part for name, part in seconds.items() if name != IF_BETTER}
     total = sum(seconds.values())
     unit, size = ("hours", 3600) if total >= 3600 else ("minutes", 60)
     parts = ", ".join(f"{name} {part / size:.1f}" for name, part in seconds.items() if part >= size / 20)
-    text = f"about {total / size:.1f} {unit}{what}" + (f": {parts}" if parts else "")
-    return f"{text}; {again / size:.1f} more if fine-tuning is better on held-out classes" if again else text
+    text = f"about {total / size:.1f} {unit}{what} without the report" + (f": {parts}" if parts else "")
+    return f"{text}; {again / size:.1f} more if that is better" if again else text
