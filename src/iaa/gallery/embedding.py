@@ -42,7 +42,7 @@ def embedded_ids(
 
     The embeddings stay in ``folder`` until the block has stored them elsewhere.
     """
-    given, z = _embed_own_vectors(model, ids) if model.head is not None else _trained(model, ids, stamps)
+    given, z = _embed_own_vectors(model, ids) if model.head else _from_training(model, ids, stamps)
     known = set(given)
     ids = [id for id in ids if id not in known]
     if not ids:
@@ -170,7 +170,7 @@ def _embed_own_vectors(model: Model, ids: list[str]) -> tuple[list[str], Tensor]
     return [listing.ids[row] for row in rows], model.embed(vectors[torch.tensor(rows)])
 
 
-def _trained(model: Model, ids: list[str], stamps: dict[str, Stamp]) -> tuple[list[str], Tensor]:
+def _from_training(model: Model, ids: list[str], stamps: dict[str, Stamp]) -> tuple[list[str], Tensor]:
     """Those ids whose embeddings by this very model training has left in the run, and these."""
     known: dict[str, Tensor] = {}
     if model.config is not None and model.config.precision == model.precision:
@@ -191,8 +191,8 @@ def _of_unchanged_files(model: Model, file: Path, stamps: dict[str, Stamp]) -> d
     if {"dim": data.z.shape[1], **{name: meta.get(name) for name in names}} != model.identity:
         return {}
     ids = [os.path.join(meta.get("root", ""), id) for id in data.ids]
-    rows = zip(ids, meta.get("stamps", ()), data.z, strict=False)
-    return {id: z for id, stamp, z in rows if stamps.get(id) == tuple(stamp)}
+    rows = zip(ids, meta.get("stamps", ()), data.z, strict=False)  # some runs record no stamps
+    return {id: z for id, stamp, z in rows if id in stamps and list(stamps[id]) == stamp}
 
 
 def _image(id: str) -> ImageRef:
