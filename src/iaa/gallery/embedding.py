@@ -42,7 +42,9 @@ def embedded_ids(
 
     The embeddings stay in ``folder`` until the block has stored them elsewhere.
     """
-    given, z = _embed_own_vectors(model, ids) if model.head else _from_training(model, ids, stamps)
+    given, z = (
+        _embed_own_vectors(model, ids) if model.head is not None else _from_training(model, ids, stamps)
+    )
     known = set(given)
     ids = [id for id in ids if id not in known]
     if not ids:
