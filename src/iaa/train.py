@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from iaa.config import Config
 from iaa.data.dataset import ClassSplit
 from iaa.losses import Baseline
+from iaa.losses import find as find_loss
 from iaa.module_as_function import make_callable
 from iaa.retrieval.embeddings import Embeddings
 from iaa.runs import Run
@@ -64,6 +65,8 @@ def train(
         loss = Baseline(loss, None) if isinstance(loss, nn.Module) else Baseline(*loss)
         config = replace(config, loss=type(loss.loss).__name__)
     if compares_heads(config):
+        if loss is None:  # so that a wrong name is reported before features are computed
+            find_loss(config.loss, **config.loss_options)
 
         def train_rung(*arguments: Any, **options: Any) -> Run:
             return train(*arguments, loss=copy.deepcopy(loss), **options)  # a fold knows nothing of others

@@ -103,7 +103,7 @@ def test_help_lists_presets_and_groups(capsys):
     assert end.value.code == 0
     out = capsys.readouterr().out
     assert "emoji" in out
-    assert "cars-ms" in out
+    assert "cars-{triplet,contrastive,ms," in out
     for group in ("split", "images", "network", "batch", "augment", "optimizer", "run"):
         assert f"{group} options" in out
 

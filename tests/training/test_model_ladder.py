@@ -140,6 +140,12 @@ def test_a_missing_package_is_noticed_before_features_are_computed(start, run, t
     assert iaa.train(replace(config(start, run.path.parent), effort="quick"), quiet=True).finished
 
 
+def test_a_wrong_loss_is_noticed_before_features_are_computed(start, tmp_path):
+    with pytest.raises(ValueError, match="proxy_anchor"):
+        iaa.train(config(start, tmp_path, loss="proxy_ancor"), quiet=True)
+    assert not list(tmp_path.iterdir())
+
+
 def test_too_few_classes_are_refused(start, tmp_path):
     data = tiny_runs.images(tmp_path / "data", classes=5)
     wanted = replace(config(start, tmp_path), data=f"folder:{data}")

@@ -46,7 +46,9 @@ def cached_features(
     images, key, files = request.images, request.key, request.files
     if request.cached:
         _log.info("features of %s images are cached in %s", f"{len(images):,}", request.shards.parent)
-        return {part: Embeddings.load(file) for part, file in files.items()}
+        made = {part: Embeddings.load(file) for part, file in files.items()}
+        _check_readable(next(iter(made.values())).meta["unreadable"], config)
+        return made
     dataset = ImageDataset(
         [image.path for image in images.values()],
         np.zeros(len(images), dtype=np.int64),
@@ -76,7 +78,7 @@ def cached_features(
         ids = list(images)
         position = {ids[row]: number for number, row in enumerate(rows.tolist())}
         base = Path(source.root or ".")
-        meta = {**key, "root": str(base), "weights": _source(network)}
+        meta = {**key, "root": str(base), "weights": _source(network), "unreadable": dict(unreadable)}
         made = {name: assemble(part, base, position, z, meta) for name, part in parts.items()}
         for part, embeddings in made.items():
             embeddings.meta["stamps"] = [request.stamps[id] for id in embeddings.ids]
