@@ -281,9 +281,10 @@ def test_every_tile_is_visited_once():
     points = metrics.points(torch.randn(150, 3))
 
     def look(tile):
-        seen[tile.top : tile.top + tile.height, tile.left : tile.left + tile.width] += 1
+        height, width = tile.similarity.shape
+        seen[tile.top : tile.top + height, tile.left : tile.left + width] += 1
         if tile.mirrored:
-            seen.T[tile.top : tile.top + tile.height, tile.left : tile.left + tile.width] += 1
+            seen.T[tile.top : tile.top + height, tile.left : tile.left + width] += 1
 
     order = torch.arange(150)
     tiles.each_tile(*points, order, order, look, lambda done: None, 64)

@@ -14,7 +14,7 @@ from iaa.retrieval.knn import BUDGET, Neighbors, nearest, without
 
 NO_POSITIVE = "no query has a positive: every label occurs once, or the gallery shares none with the queries"
 _SAMPLE = 2000  # queries by which the error of an approximate index is told
-_SHALLOW = 32  # neighbours looked at for R@K before the queries without a positive among them go deeper
+_SHALLOW = 128  # neighbours looked at for R@K before the queries without a positive among them go deeper
 
 
 @dataclass(frozen=True)
