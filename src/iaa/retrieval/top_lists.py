@@ -120,18 +120,20 @@ def in_exact_order(
     Where all that matters is the position of the first ``hit`` and of those up to ``reach``, so do chains
     that cannot change these.
     """
-    apart = torch.ones_like(value, dtype=torch.bool)
-    apart[:, 1:] = ~(value[:, :-1] - value[:, 1:] <= 2 * query.error)
-    chain = apart.flatten().cumsum(0) - 1
-    size = chain.bincount()
-    matters = size > 1
+    close = torch.zeros_like(value, dtype=torch.bool)  # to the one before
+    close[:, 1:] = value[:, :-1] - value[:, 1:] <= 2 * query.error
+    member = close.clone()
+    member[:, :-1] |= close[:, 1:]
+    where = member.view(-1).nonzero()[:, 0]
+    row, starts = where // value.shape[1], ~close.view(-1)[where]
     if hit is not None and reach is not None:
-        row, start = apart.nonzero(as_tuple=True)
-        before = (hit.cumsum(1) - hit.long())[row, start]
-        hits = torch.zeros_like(size).index_add_(0, chain, hit.flatten().long())
-        matters &= (hits > 0) & (hits < size) & ((start < reach[row]) | (before == 0))
-    where = matters[chain].nonzero()[:, 0]
-    row, item = where // value.shape[1], index.flatten()[where]
+        chain = starts.cumsum(0) - 1
+        size, hits = chain.bincount(), chain.bincount(hit.view(-1)[where].double())
+        first, of = where[starts] % value.shape[1], row[starts]
+        decides = (first < reach[of]) | (first <= hit.int().argmax(1)[of])
+        moves = ((hits > 0) & (hits < size) & decides)[chain]
+        where, row = where[moves], row[moves]
+    item = index.view(-1)[where]
     key = query.key(rows[row], gallery, item)
     order = item.argsort(stable=True)
     order = order[((row << 34) - key)[order].argsort(stable=True)]
