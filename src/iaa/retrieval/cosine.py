@@ -20,7 +20,7 @@ GRID = 2**32
 """Steps of the similarity grid per unit: coarser than float64's rounding noise, finer than float32."""
 DISTANCES = ("cosine", "euclidean")
 _PAIRS = 256  # pairs per step of `key`: its temporaries stay inside the cache
-_ROWS = 2048
+_ROWS = 256
 
 
 @dataclass(frozen=True)

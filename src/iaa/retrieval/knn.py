@@ -1,4 +1,4 @@
-"""Exact nearest neighbours: products in tiles, pruned by group maxima, close calls settled in float64."""
+"""Exact nearest neighbours: products in tiles, what beats a list sorted into it, close calls in float64."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from iaa.retrieval.tiles import Tile, each_tile
 from iaa.retrieval.top_lists import TopLists, in_exact_order
 
 BUDGET = 256 * 2**20
-"""Bytes for the lists of a search; the tiles it looks at take some 60 MiB for every thread."""
+"""Bytes for the lists of a search; the tiles it looks at take some 60 MiB at most for every thread."""
 _SPARE = 8  # room for near ties at the last position
 _LENGTH = 128  # up to this length all lists are made together
 _ROWS = 512  # lists brought into exact order at once

@@ -1,5 +1,6 @@
 """Go through a similarity matrix tile by tile, each tile once even if it stands for two."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from threading import Lock
@@ -12,6 +13,8 @@ from iaa.retrieval.cosine import Points
 from iaa.retrieval.threads import on_every_core
 
 SIDE = 1024
+"""Of a tile: small enough that what is done with it finds it in a cache."""
+_SMALL = 256  # rows that are not worth sharing out among threads
 _AREA = 2**21  # similarities at once of a few queries, whose tiles are wide
 
 
@@ -40,12 +43,15 @@ def each_tile(
     ``columns``: the order of the gallery, None for its own. In leave-one-out it begins with ``rows``.
     """
     size = len(gallery)
-    mirror = len(rows) if query is gallery and size > side else 0
+    if query is gallery and len(rows) == size <= 2 * side:
+        _strips(query, rows, look)
+        return tick(1.0)
+    mirror = len(rows) if query is gallery else 0
     if mirror:
-        side = wide = -(-size // -(-size // side))  # the same number of blocks, but of equal size
+        side = wide = min(side, _rounded(size / -(-size // side)))  # as many blocks, but of equal size
     else:
         wide = max(side, _AREA // max(len(rows), 1))
-        side = min(side, -(-len(rows) // torch.get_num_threads()))
+        side = min(side, max(_SMALL, -(-len(rows) // torch.get_num_threads())))
     corners = list(_corners(len(rows), size, side, wide, mirror))
     jobs, lock, done = iter(corners), Lock(), 0
 
@@ -72,6 +78,32 @@ def each_tile(
         work()
     else:
         on_every_core(work, query.device)
+
+
+def _strips(points: Points, rows: Int64[Tensor, " n"], look: Callable[[Tile], None]) -> None:
+    """The same for a small set by whole rows: half of the matrix is multiplied, the other half copied."""
+    whole = torch.empty(len(rows), len(rows), device=points.device)
+    side, height = _rounded(len(rows) / 3), -(-len(rows) // torch.get_num_threads())
+    blocks, strips = iter(range(0, len(rows), side)), iter(range(0, len(rows), height))
+
+    def multiply() -> None:
+        for top in blocks:  # next() on it is one step that threads share safely
+            end = top + side
+            block = points.block(rows[top:end])
+            right = points.products(block, slice(top, len(rows)), out=whole[top:end, top:])
+            whole[end:, top:end] = right[:, side:].T
+
+    def look_along() -> None:
+        for top in strips:
+            look(Tile(whole[top : top + height], top, 0, False))
+
+    on_every_core(multiply, points.device)
+    on_every_core(look_along, points.device)
+
+
+def _rounded(side: float) -> int:
+    """Up to a number of rows that products are fast with."""
+    return math.ceil(side / 32) * 32
 
 
 def _corners(height: int, width: int, side: int, wide: int, mirror: int) -> Iterator[tuple[int, int]]:

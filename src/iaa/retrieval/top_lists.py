@@ -10,19 +10,19 @@ from torch import Tensor
 from iaa.retrieval.cosine import GRID, Points
 from iaa.retrieval.tiles import Tile
 
-_LAST = torch.iinfo(torch.int64).max
+_LAST = torch.iinfo(torch.int64).max  # sorts behind every entry
 
 
 class TopLists:
     """The ``length`` largest float32 similarities of each query and the columns they stood in, nearest first.
 
-    An entry is one integer, the similarity in its upper half and the column in its lower: to sort these
-    takes a tenth of the time that torch takes for values and positions.
+    An entry is one integer, the similarity in its upper half and the column in its lower: numpy sorts these
+    in a tenth of the time that torch takes for values and their positions.
     """
 
     def __init__(self, size: int, length: int, device: torch.device) -> None:
         nothing = torch.tensor([-torch.inf], device=device)
-        self._entry = _packed(nothing, torch.zeros_like(nothing)).repeat(size, length)
+        self._entry = _packed(nothing, torch.zeros_like(nothing, dtype=torch.int64)).repeat(size, length)
         self._least = nothing.repeat(size)
         self._locks: dict[int, Lock] = {}
 
@@ -38,12 +38,9 @@ class TopLists:
         lists, threshold = self._entry[queries], self._least[queries]
         if float(threshold.amin()) == -torch.inf:
             threshold = threshold.maximum(_reached(similarity, along, lists.shape[1]))
-        query, where = _above(similarity, along, threshold)
+        query, item, value = _above(similarity, along, threshold)
         if not len(query):
             return
-        value = similarity.view(-1).index_select(0, where)
-        width = similarity.shape[1]
-        item = (where - query * width if along == 1 else where // width) + left
         count = query.bincount(minlength=len(lists))
         with self._locks.setdefault(first, Lock()):
             length, width = lists.shape[1], lists.shape[1] + int(count.max())
@@ -51,7 +48,7 @@ class TopLists:
             both[:, :length] = lists
             start = torch.arange(length, both.numel(), width, device=query.device) - count.cumsum(0) + count
             place = start.index_select(0, query) + torch.arange(len(query), device=query.device)
-            both.view(-1).scatter_(0, place, _packed(value, item))
+            both.view(-1).scatter_(0, place, _packed(value, item + left))
             lists.copy_(_sorted(both)[:, :length])
             self._least[queries] = _unpacked(lists[:, -1])[0]
 
@@ -60,46 +57,50 @@ class TopLists:
         return _unpacked(self._entry.index_select(0, rows))
 
 
-def _above(similarity: Tensor, along: int, threshold: Tensor) -> tuple[Tensor, Tensor]:
-    """Query, rising, and position of every similarity above its query's threshold."""
-    width = similarity.shape[1]
-    above = similarity.numpy() > threshold.unsqueeze(along).numpy()
-    where = np.flatnonzero(above)
-    if along == 1:
-        query = where // width
+def _above(similarity: Tensor, along: int, threshold: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, item and value of every similarity above its query's threshold; the queries rise."""
+    width, threshold = similarity.shape[1], threshold.unsqueeze(along)
+    if similarity.device.type == "cpu":  # numpy finds them several times as fast
+        where = torch.from_numpy(np.flatnonzero(similarity.numpy() > threshold.numpy()))
     else:
-        query = where % width
-        order = query.astype(np.uint16).argsort(kind="stable")
-        query, where = query[order], where[order]
-    return torch.from_numpy(query), torch.from_numpy(where)
+        where = (similarity > threshold).view(-1).nonzero()[:, 0]
+    row = where // width
+    column, value = where - row * width, similarity.view(-1).index_select(0, where)
+    if along == 1:
+        return row, column, value
+    order = column.to(torch.int16).argsort(stable=True)  # quicker than by int64, and a tile is not wider
+    return column.index_select(0, order), row.index_select(0, order), value.index_select(0, order)
 
 
 def _reached(similarity: Tensor, along: int, length: int) -> Float[Tensor, " q"] | Tensor:
-    """What ``length`` items of each query surely exceed, from maxima of four; -inf if there are fewer."""
-    groups = similarity.shape[along] // 4
-    if length > groups:
+    """What ``length`` items of each query surely exceed; -inf if there are fewer."""
+    width = similarity.shape[along]
+    if length > width:
         return similarity.new_tensor(-torch.inf)
-    maxima = similarity.narrow(along, 0, 4 * groups).unflatten(along, (4, groups)).amax(along)
-    least = _sorted((maxima if along == 1 else maxima.T).contiguous())[:, -length]
+    size = 4 if 4 * length <= width else 1  # of groups, whose maxima are fewer to sort
+    groups = similarity.narrow(along, 0, width // size * size).unflatten(along, (size, -1))
+    maxima = groups.amax(along) if along == 1 else groups.amax(along).T
+    least = _sorted(maxima.contiguous())[:, -length]
     return least.nextafter(least.new_tensor(-torch.inf))
 
 
 def _sorted(rows: Tensor) -> Tensor:
-    """Each row rising, in place where numpy can: its sort is vectorised."""
+    """Each row rising; on a CPU in place."""
     if rows.device.type != "cpu":
         return rows.sort(dim=1).values
     rows.numpy().sort(axis=1)
     return rows
 
 
-def _packed(value: Tensor, column: Tensor) -> Int64[Tensor, " ..."]:
-    """Integers that rise where similarities fall, then with the column."""
+def _packed(value: Float[Tensor, "..."], column: Int64[Tensor, "..."]) -> Int64[Tensor, "..."]:
+    """Entries: they rise where similarities fall, and among equal ones with the column."""
     bits = value.view(torch.int32)
     falling = torch.where(bits < 0, bits & 0x7FFFFFFF, ~bits)
-    return (falling.long() << 32) | column.long()
+    return (falling.long() << 32) | column
 
 
-def _unpacked(entry: Tensor) -> tuple[Tensor, Tensor]:
+def _unpacked(entry: Int64[Tensor, "..."]) -> tuple[Float[Tensor, "..."], Int64[Tensor, "..."]]:
+    """The similarities and columns of entries."""
     falling = (entry >> 32).int()
     bits = torch.where(falling < 0, ~falling, falling | -(2**31))
     return bits.view(torch.float32), entry & 0xFFFFFFFF
