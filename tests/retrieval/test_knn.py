@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracles_retrieval as oracle
-from iaa.retrieval import tiles, top_lists
+from iaa.retrieval import tiles
 from iaa.retrieval.index import build, measured_recall, search
 from iaa.retrieval.knn import knn, without
 
@@ -40,8 +40,6 @@ def test_blocks_groups_and_budget_change_nothing(monkeypatch, distance):
     monkeypatch.setattr(tiles.each_tile, "__defaults__", (96,))
     for budget in (2**28, 2**16):  # one pass; several, of 420 rows
         assert torch.equal(plain.index, knn(z, k=5, distance=distance, budget=budget).index)
-    monkeypatch.setattr(top_lists, "_FEW", 1e9)  # no tile has few candidates: all are sorted
-    assert torch.equal(plain.index, knn(z, k=5, distance=distance).index)
     exact = (
         torch.cdist(z.double(), z.double())
         if distance == "euclidean"

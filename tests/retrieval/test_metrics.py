@@ -281,9 +281,10 @@ def test_every_tile_is_visited_once():
     points = metrics.points(torch.randn(150, 3))
 
     def look(tile):
-        seen[tile.top : tile.top + tile.height, tile.left : tile.left + tile.width] += 1
+        height, width = tile.similarity.shape
+        seen[tile.top : tile.top + height, tile.left : tile.left + width] += 1
         if tile.mirrored:
-            seen.T[tile.top : tile.top + tile.height, tile.left : tile.left + tile.width] += 1
+            seen.T[tile.top : tile.top + height, tile.left : tile.left + width] += 1
 
     order = torch.arange(150)
     tiles.each_tile(*points, order, order, look, lambda done: None, 64)
@@ -292,6 +293,11 @@ def test_every_tile_is_visited_once():
     tiles.each_tile(*points, order[:70], order, look, lambda done: None, 64)  # mirrored among the first 70
     assert (seen[:70] == 1).all()
     assert (seen[70:] == 0).all()
+    seen.zero_()
+    done = []
+    tiles.each_tile(*points, order, order, look, done.append, 75)  # two tiles a side: by whole rows
+    assert (seen == 1).all()
+    assert done == [1.0]
 
 
 @pytest.mark.parametrize("size", [1e-30, 1e19, 1e36])

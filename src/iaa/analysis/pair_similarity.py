@@ -52,13 +52,14 @@ def similarity(
     lock = Lock()
 
     def look(tile: Tile) -> None:
-        values = tile.similarity[: tile.height, : tile.width].clamp(-1, 1)
+        values = tile.similarity.clamp(-1, 1)
         rows, columns = (
-            labels[at : at + length] for at, length in ((tile.top, tile.height), (tile.left, tile.width))
+            labels[at : at + length]
+            for at, length in zip((tile.top, tile.left), tile.similarity.shape, strict=True)
         )
         equal = rows[:, None] == columns
-        if tile.top == tile.left:  # on the diagonal: each pair once, none with itself
-            once = torch.ones_like(equal).triu(1)
+        if not tile.mirrored:  # each pair once, none with itself
+            once = torch.ones_like(equal).triu(1 + tile.top - tile.left)
             values, equal = values[once], equal[once]
         sums = [_summed(values, bins), _summed(values[equal], bins)]
         with lock:

@@ -20,7 +20,7 @@ GRID = 2**32
 """Steps of the similarity grid per unit: coarser than float64's rounding noise, finer than float32."""
 DISTANCES = ("cosine", "euclidean")
 _PAIRS = 256  # pairs per step of `key`: its temporaries stay inside the cache
-_ROWS = 2048
+_ROWS = 256
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Points:
 
     def block(self, rows: Int64[Tensor, " b"], dtype: torch.dtype = torch.float32) -> Float[Tensor, "b d"]:
         """Scaled rows, whose products are similarities (less ``half`` of both, if Euclidean)."""
-        block = self.raw[rows]
+        block = self.raw.index_select(0, rows)  # several times as fast as self.raw[rows]
         wide = block.dtype == torch.float64 or self.extreme
         block = block.to(torch.float64 if wide else dtype)
         if self.centre is not None:
@@ -81,7 +81,8 @@ class Points:
         out = torch.empty(len(rows), dtype=torch.int64, device=self.device)
         for start in range(0, len(rows), _PAIRS):
             part = slice(start, start + _PAIRS)
-            x, y = self.raw[rows[part]].double(), other.raw[columns[part]].double()
+            x = self.raw.index_select(0, rows[part]).double()
+            y = other.raw.index_select(0, columns[part]).double()
             if self.centre is None:
                 value = x.mul_(y).sum(1) * (self.scale[rows[part]] * other.scale[columns[part]])
             else:

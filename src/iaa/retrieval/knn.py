@@ -1,4 +1,4 @@
-"""Exact nearest neighbours: products in tiles, pruned by group maxima, close calls settled in float64."""
+"""Exact nearest neighbours: products in tiles, what beats a list sorted into it, close calls in float64."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from iaa.retrieval.tiles import Tile, each_tile
 from iaa.retrieval.top_lists import TopLists, in_exact_order
 
 BUDGET = 256 * 2**20
-"""Bytes for the lists of a search; the tiles it looks at take some 60 MiB for every thread."""
+"""Bytes for the lists of a search; the tiles it looks at take some 60 MiB at most for every thread."""
 _SPARE = 8  # room for near ties at the last position
 _LENGTH = 128  # up to this length all lists are made together
 _ROWS = 512  # lists brought into exact order at once
@@ -144,13 +144,12 @@ class _Search:
 
         def finish() -> None:
             for part in parts:  # next() on it is one step that threads share safely
-                value, order = lists.value[part].sort(dim=1, descending=True)
+                value, index = lists.nearest(part)
                 listed = value > -torch.inf
-                index = lists.column[part].gather(1, order).long().where(listed, 0)
                 index = (index if columns is None else columns[index]).where(listed, -1)
                 unclear.append(self._settle(rows[part], value, index, k))
 
-        if len(rows) > 4 * _ROWS:
+        if len(rows) > _ROWS:
             on_every_core(finish, self.query.device)
         else:
             finish()
@@ -159,12 +158,13 @@ class _Search:
     def _leave_out(self, tile: Tile, rows: Tensor, columns: Tensor | None) -> None:
         """What must not answer a query gets the similarity -inf."""
         if self.groups is not None:
-            items = slice(tile.left, tile.left + tile.width)
-            asking = self.groups[0][rows[tile.top : tile.top + tile.height]]
+            height, width = tile.similarity.shape
+            items = slice(tile.left, tile.left + width)
+            asking = self.groups[0][rows[tile.top : tile.top + height]]
             own = asking[:, None] == self.groups[1][items if columns is None else columns[items]]
-            tile.similarity[: tile.height, : tile.width].masked_fill_(own, -torch.inf)
-        elif self.query is self.gallery and tile.top == tile.left:
-            tile.similarity.fill_diagonal_(-torch.inf)
+            tile.similarity.masked_fill_(own, -torch.inf)
+        elif self.query is self.gallery:
+            tile.similarity.diagonal(tile.top - tile.left).fill_(-torch.inf)
 
     def _settle(self, rows: Tensor, value: Tensor, index: Tensor, k: int) -> Tensor:
         """Hand over rows whose lists hold all that may belong to the ``k`` nearest; returns the others."""

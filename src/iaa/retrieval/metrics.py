@@ -14,7 +14,7 @@ from iaa.retrieval.knn import BUDGET, Neighbors, nearest, without
 
 NO_POSITIVE = "no query has a positive: every label occurs once, or the gallery shares none with the queries"
 _SAMPLE = 2000  # queries by which the error of an approximate index is told
-_SHALLOW = 32  # neighbours looked at for R@K before the queries without a positive among them go deeper
+_SHALLOW = 128  # neighbours looked at for R@K before the queries without a positive among them go deeper
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,8 @@ class _Asked:
 
     def hits(self, rows: Int64[Tensor, " b"], index: Int64[Tensor, "b k"]) -> Bool[Tensor, "b k"]:
         """Whether each neighbour is a positive; -1 is no neighbour."""
-        return (self.gallery_labels[index] == self.labels[rows][:, None]) & (index >= 0)
+        label = self.gallery_labels.index_select(0, index.reshape(-1).clamp(min=0)).view(index.shape)
+        return (label == self.labels[rows][:, None]) & (index >= 0)
 
 
 def _exactly(result: PerQuery, asked: _Asked, budget: int, tick: Callable[[float], None]) -> None:

@@ -1,5 +1,6 @@
 """Go through a similarity matrix tile by tile, each tile once even if it stands for two."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from threading import Lock
@@ -11,24 +12,19 @@ from torch import Tensor
 from iaa.retrieval.cosine import Points
 from iaa.retrieval.threads import on_every_core
 
-GROUP = 32
-"""Similarities looked at together through their maximum; tiles are filled up to whole groups of columns
-with -inf, mirrored ones of rows too."""
-SIDE = 2048
-_SMALL = 512  # the least side of a tile
-_SKEW = 16  # keeps the entries of a column from sharing a set of the cache
+SIDE = 1024
+"""Of a tile: small enough that what is done with it finds it in a cache."""
+_SMALL = 256  # rows that are not worth sharing out among threads
 _AREA = 2**21  # similarities at once of a few queries, whose tiles are wide
 
 
 @dataclass(frozen=True)
 class Tile:
-    """Similarities of ``height`` queries from ``top`` on with ``width`` gallery items from ``left`` on."""
+    """Similarities of queries from ``top`` on with gallery items from ``left`` on."""
 
     similarity: Float[Tensor, "r c"]
     top: int
     left: int
-    height: int
-    width: int
     mirrored: bool
     """Leave-one-out, off the diagonal: read along the columns, it is the tile on the other side as well."""
 
@@ -46,17 +42,22 @@ def each_tile(
 
     ``columns``: the order of the gallery, None for its own. In leave-one-out it begins with ``rows``.
     """
-    mirror, size = (len(rows) if query is gallery else 0), len(gallery)
-    side = min(side, max(_SMALL, -(-size // (4 * GROUP)) * GROUP))  # some tiles for each core
-    wide = side if mirror else max(side, _AREA // max(len(rows), 1) // GROUP * GROUP)
+    size = len(gallery)
+    if query is gallery and len(rows) == size <= 2 * side:
+        _strips(query, rows, look)
+        return tick(1.0)
+    mirror = len(rows) if query is gallery else 0
+    if mirror:
+        side = wide = min(side, _rounded(size / -(-size // side)))  # as many blocks, but of equal size
+    else:
+        wide = max(side, _AREA // max(len(rows), 1))
+        side = min(side, max(_SMALL, -(-len(rows) // torch.get_num_threads())))
     corners = list(_corners(len(rows), size, side, wide, mirror))
     jobs, lock, done = iter(corners), Lock(), 0
-    most, stride = min(side, len(rows)), _padded(min(wide, size)) + _SKEW
-    most = _padded(most) if mirror else most
 
     def work() -> None:
         nonlocal done
-        buffer = torch.empty(most, stride, device=query.device)
+        buffer = torch.empty(min(side, len(rows)) * min(wide, size), device=query.device)
         while True:
             with lock:
                 job = next(jobs, None)
@@ -67,11 +68,8 @@ def each_tile(
             width = min(wide, (mirror if left < mirror else size) - left)
             items = slice(left, left + width) if columns is None else columns[left : left + width]
             block = query.block(rows[top : top + height])
-            gallery.products(block, items, out=buffer[:height, :width])
-            tall, broad = _padded(height) if mirror else height, _padded(width)
-            buffer[height:tall, :broad] = -torch.inf
-            buffer[:tall, width:broad] = -torch.inf
-            look(Tile(buffer[:tall, :broad], top, left, height, width, top < left < mirror))
+            similarity = gallery.products(block, items, out=buffer[: height * width].view(height, width))
+            look(Tile(similarity, top, left, top < left < mirror))
             with lock:
                 done += 1
                 tick(done / len(corners))
@@ -82,6 +80,32 @@ def each_tile(
         on_every_core(work, query.device)
 
 
+def _strips(points: Points, rows: Int64[Tensor, " n"], look: Callable[[Tile], None]) -> None:
+    """The same for a small set by whole rows: half of the matrix is multiplied, the other half copied."""
+    whole = torch.empty(len(rows), len(rows), device=points.device)
+    side, height = _rounded(len(rows) / 3), -(-len(rows) // torch.get_num_threads())
+    blocks, strips = iter(range(0, len(rows), side)), iter(range(0, len(rows), height))
+
+    def multiply() -> None:
+        for top in blocks:  # next() on it is one step that threads share safely
+            end = top + side
+            block = points.block(rows[top:end])
+            right = points.products(block, slice(top, len(rows)), out=whole[top:end, top:])
+            whole[end:, top:end] = right[:, side:].T
+
+    def look_along() -> None:
+        for top in strips:
+            look(Tile(whole[top : top + height], top, 0, False))
+
+    on_every_core(multiply, points.device)
+    on_every_core(look_along, points.device)
+
+
+def _rounded(side: float) -> int:
+    """Up to a number of rows that products are fast with."""
+    return math.ceil(side / 32) * 32
+
+
 def _corners(height: int, width: int, side: int, wide: int, mirror: int) -> Iterator[tuple[int, int]]:
     """Top and left of every tile: first the diagonal, then what lies above it, then what has no mirror."""
     for left in range(0, mirror, side):
@@ -89,7 +113,3 @@ def _corners(height: int, width: int, side: int, wide: int, mirror: int) -> Iter
     for left in [*range(0, mirror, side), *range(mirror, width, wide)]:
         for top in range(0, min(left, height), side) if left < mirror else range(0, height, side):
             yield top, left
-
-
-def _padded(length: int) -> int:
-    return -(-length // GROUP) * GROUP

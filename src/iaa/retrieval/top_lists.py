@@ -2,89 +2,108 @@
 
 from threading import Lock
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from iaa.retrieval.cosine import GRID, Points
-from iaa.retrieval.tiles import GROUP, Tile
+from iaa.retrieval.tiles import Tile
 
-_FINE = 8  # values in a group where larger groups are fewer than a list is long
-_FEW = 4  # candidates are few if they are less than one in so many
+_LAST = torch.iinfo(torch.int64).max  # sorts behind every entry
 
 
 class TopLists:
-    """``length`` largest float32 similarities of each query, in any order, and the columns they stood in."""
+    """The ``length`` largest float32 similarities of each query and the columns they stood in, nearest first.
+
+    An entry is one integer, the similarity in its upper half and the column in its lower: numpy sorts these
+    in a tenth of the time that torch takes for values and their positions.
+    """
 
     def __init__(self, size: int, length: int, device: torch.device) -> None:
-        self.value = torch.full((size, length), -torch.inf, device=device)
-        self.least = torch.full((size,), -torch.inf, device=device)
-        self.column = torch.full((size, length), -1, dtype=torch.int32, device=device)
+        nothing = torch.tensor([-torch.inf], device=device)
+        self._entry = _packed(nothing, torch.zeros_like(nothing, dtype=torch.int64)).repeat(size, length)
+        self._least = nothing.repeat(size)
         self._locks: dict[int, Lock] = {}
 
     def add(self, tile: Tile) -> None:
         """Take what a tile's rows find among its columns, and if it is mirrored, the other way round."""
-        self._add(tile.similarity[: tile.height], 1, tile.top, tile.left)
+        self._add(tile.similarity, 1, tile.top, tile.left)
         if tile.mirrored:
-            self._add(tile.similarity[:, : tile.width], 0, tile.left, tile.top)
+            self._add(tile.similarity, 0, tile.left, tile.top)
 
     def _add(self, similarity: Tensor, along: int, first: int, left: int) -> None:
         """Take what queries from ``first`` on find in items from ``left`` on, which lie ``along`` 0 or 1."""
-        count, length = similarity.shape[1 - along], self.value.shape[1]
-        threshold = self.least[first : first + count]
-        groups = similarity.unflatten(along, (-1, GROUP))
-        maxima = groups.amax(along + 1)
-        if along == 1 and float(threshold.amin()) == -torch.inf:
-            threshold = _reached(maxima, length)
-        above = maxima > threshold.unsqueeze(along)
-        query, group = (above if along == 1 else above.T).nonzero(as_tuple=True)
+        queries = slice(first, first + similarity.shape[1 - along])
+        lists, threshold = self._entry[queries], self._least[queries]
+        if float(threshold.amin()) == -torch.inf:
+            threshold = threshold.maximum(_reached(similarity, along, lists.shape[1]))
+        query, item, value = _above(similarity, along, threshold)
         if not len(query):
             return
-        if len(query) * GROUP * _FEW < similarity.numel():
-            values = groups[query, group] if along == 1 else groups[group, :, query]
-            which, inside = (values > threshold[query][:, None]).nonzero(as_tuple=True)
-            flat = query[which], values[which, inside], group[which] * GROUP + inside
-            touched, value, column = _filled_up(*flat)
-        else:
-            touched, value, column = _many(similarity if along == 1 else similarity.T, threshold, length)
+        count = query.bincount(minlength=len(lists))
         with self._locks.setdefault(first, Lock()):
-            touched += first
-            value, order = torch.cat([self.value[touched], value], 1).topk(length, dim=1, sorted=False)
-            column = torch.cat([self.column[touched], (column + left).int()], 1)
-            self.value[touched], self.column[touched] = value, column.gather(1, order)
-            self.least[touched] = value.amin(1)
+            length, width = lists.shape[1], lists.shape[1] + int(count.max())
+            both = lists.new_full((len(lists), width), _LAST)
+            both[:, :length] = lists
+            start = torch.arange(length, both.numel(), width, device=query.device) - count.cumsum(0) + count
+            place = start.index_select(0, query) + torch.arange(len(query), device=query.device)
+            both.view(-1).scatter_(0, place, _packed(value, item + left))
+            lists.copy_(_sorted(both)[:, :length])
+            self._least[queries] = _unpacked(lists[:, -1])[0]
+
+    def nearest(self, rows: Int64[Tensor, " r"]) -> tuple[Float[Tensor, "r k"], Int64[Tensor, "r k"]]:
+        """Falling similarities, -inf at the end of short lists, and their columns."""
+        return _unpacked(self._entry.index_select(0, rows))
 
 
-def _reached(maxima: Float[Tensor, "q g"], length: int) -> Float[Tensor, " q"]:
-    """What ``length`` values surely exceed, given the maxima of groups; -inf if these are too few."""
-    if length > maxima.shape[1]:
-        return maxima.new_full((len(maxima),), -torch.inf)
-    least = maxima.topk(length, dim=1, sorted=False).values.amin(1)
+def _above(similarity: Tensor, along: int, threshold: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, item and value of every similarity above its query's threshold; the queries rise."""
+    width, threshold = similarity.shape[1], threshold.unsqueeze(along)
+    if similarity.device.type == "cpu":  # numpy finds them several times as fast
+        where = torch.from_numpy(np.flatnonzero(similarity.numpy() > threshold.numpy()))
+    else:
+        where = (similarity > threshold).view(-1).nonzero()[:, 0]
+    row = where // width
+    column, value = where - row * width, similarity.view(-1).index_select(0, where)
+    if along == 1:
+        return row, column, value
+    order = column.to(torch.int16).argsort(stable=True)  # quicker than by int64, and a tile is not wider
+    return column.index_select(0, order), row.index_select(0, order), value.index_select(0, order)
+
+
+def _reached(similarity: Tensor, along: int, length: int) -> Float[Tensor, " q"] | Tensor:
+    """What ``length`` items of each query surely exceed; -inf if there are fewer."""
+    width = similarity.shape[along]
+    if length > width:
+        return similarity.new_tensor(-torch.inf)
+    size = 4 if 4 * length <= width else 1  # of groups, whose maxima are fewer to sort
+    groups = similarity.narrow(along, 0, width // size * size).unflatten(along, (size, -1))
+    maxima = groups.amax(along) if along == 1 else groups.amax(along).T
+    least = _sorted(maxima.contiguous())[:, -length]
     return least.nextafter(least.new_tensor(-torch.inf))
 
 
-def _many(similarity: Tensor, threshold: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The same where most groups have a candidate, as in the first tiles that a query meets."""
-    similarity = similarity.contiguous()
-    if float(threshold.amin()) == -torch.inf:
-        threshold = _reached(similarity.unflatten(1, (-1, _FINE)).amax(2), length)
-    query, column = (similarity > threshold[:, None]).nonzero(as_tuple=True)
-    if len(query) * _FEW < similarity.numel():
-        return _filled_up(query, similarity[query, column], column)
-    value, column = similarity.topk(min(length, similarity.shape[1]), dim=1, sorted=False)
-    return torch.arange(len(similarity), device=similarity.device), value, column
+def _sorted(rows: Tensor) -> Tensor:
+    """Each row rising; on a CPU in place."""
+    if rows.device.type != "cpu":
+        return rows.sort(dim=1).values
+    rows.numpy().sort(axis=1)
+    return rows
 
 
-def _filled_up(
-    query: Int64[Tensor, " c"], values: Float[Tensor, " c"], columns: Int64[Tensor, " c"]
-) -> tuple[Int64[Tensor, " t"], Float[Tensor, "t m"], Int64[Tensor, "t m"]]:
-    """The queries that occur, and one row for each of its values and columns, filled up with -inf."""
-    touched, slot, count = query.unique_consecutive(return_inverse=True, return_counts=True)
-    position = torch.arange(len(slot), device=slot.device) - (count.cumsum(0) - count)[slot]
-    value = values.new_full((len(touched), int(count.max()) if len(count) else 0), -torch.inf)
-    column = torch.zeros_like(value, dtype=torch.int64)
-    value[slot, position], column[slot, position] = values, columns
-    return touched, value, column
+def _packed(value: Float[Tensor, "..."], column: Int64[Tensor, "..."]) -> Int64[Tensor, "..."]:
+    """Entries: they rise where similarities fall, and among equal ones with the column."""
+    bits = value.view(torch.int32)
+    falling = torch.where(bits < 0, bits & 0x7FFFFFFF, ~bits)
+    return (falling.long() << 32) | column
+
+
+def _unpacked(entry: Int64[Tensor, "..."]) -> tuple[Float[Tensor, "..."], Int64[Tensor, "..."]]:
+    """The similarities and columns of entries."""
+    falling = (entry >> 32).int()
+    bits = torch.where(falling < 0, ~falling, falling | -(2**31))
+    return bits.view(torch.float32), entry & 0xFFFFFFFF
 
 
 def in_exact_order(
@@ -102,18 +121,20 @@ def in_exact_order(
     Where all that matters is the position of the first ``hit`` and of those up to ``reach``, so do chains
     that cannot change these.
     """
-    apart = torch.ones_like(value, dtype=torch.bool)
-    apart[:, 1:] = ~(value[:, :-1] - value[:, 1:] <= 2 * query.error)
-    chain = apart.flatten().cumsum(0) - 1
-    size = chain.bincount()
-    matters = size > 1
+    close = torch.zeros_like(value, dtype=torch.bool)  # to the one before
+    close[:, 1:] = value[:, :-1] - value[:, 1:] <= 2 * query.error
+    member = close.clone()
+    member[:, :-1] |= close[:, 1:]
+    where = member.view(-1).nonzero()[:, 0]
+    row, starts = where // value.shape[1], ~close.view(-1)[where]
     if hit is not None and reach is not None:
-        row, start = apart.nonzero(as_tuple=True)
-        before = (hit.cumsum(1) - hit.long())[row, start]
-        hits = torch.zeros_like(size).index_add_(0, chain, hit.flatten().long())
-        matters &= (hits > 0) & (hits < size) & ((start < reach[row]) | (before == 0))
-    where = matters[chain].nonzero()[:, 0]
-    row, item = where // value.shape[1], index.flatten()[where]
+        chain = starts.cumsum(0) - 1
+        size, hits = chain.bincount(), chain.bincount(hit.view(-1)[where].double())
+        first, of = where[starts] % value.shape[1], row[starts]
+        decides = (first < reach[of]) | (first <= hit.int().argmax(1)[of])
+        moves = ((hits > 0) & (hits < size) & decides)[chain]
+        where, row = where[moves], row[moves]
+    item = index.view(-1)[where]
     key = query.key(rows[row], gallery, item)
     order = item.argsort(stable=True)
     order = order[((row << 34) - key)[order].argsort(stable=True)]
