@@ -1,7 +1,9 @@
 """Work on every core with threads of our own, whose operations need not wait for each other."""
 
+import functools
+import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import torch
 
@@ -15,10 +17,18 @@ def on_every_core(work: Callable[[], None], device: torch.device) -> None:
     threads = torch.get_num_threads() if device.type == "cpu" else 1
     if threads == 1:
         return work()
-    torch.set_num_threads(1)  # the threads below inherit it
+    torch.set_num_threads(1)  # which threads take over when they first use torch
     try:
-        with ThreadPoolExecutor(threads) as pool:
-            for thread in [pool.submit(work) for _ in range(threads)]:
-                thread.result()
+        pool = _pool(threads, os.getpid())
+        jobs = [pool.submit(work) for _ in range(threads)]
+        wait(jobs)  # for all, before an error of one is raised
+        for job in jobs:
+            job.result()
     finally:
         torch.set_num_threads(threads)
+
+
+@functools.cache
+def _pool(threads: int, process: int) -> ThreadPoolExecutor:
+    """Kept for the next call: to start threads takes longer than to score a small set."""
+    return ThreadPoolExecutor(threads, "iaa-core")
