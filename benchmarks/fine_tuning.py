@@ -93,7 +93,7 @@ def trial(backbone: str, name: str, words: Any) -> dict[str, Any]:
 def test(backbone: str, data: str, rung: str, seed: int, words: Any) -> dict[str, float]:
     """Test scores of the recipe, without or with IAA."""
     config = changed(start(backbone, words), {**DATA[data][1], **RUNGS[rung]})
-    run = trained(replace(config, seed=seed), f"{data}-{backbone}-{rung.replace(' ', '')}-{seed}")
+    run = trained(replace(config, seed=seed), f"{data}-{backbone}-{rung.replace(' + ', '-')}-{seed}")
     scores = {key: run.metrics["test"]["test"][key] for key in ("R@1", "MAP@R")}
     return scores | {"minutes": run.metrics["training_seconds"] / 60, "seed": seed}
 
