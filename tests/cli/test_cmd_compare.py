@@ -153,7 +153,7 @@ def test_help_lists_the_presets(capsys):
     with pytest.raises(SystemExit):
         main(["compare", "--help"])
     out = capsys.readouterr().out
-    assert "- cars-ms " in out
+    assert "- cars-{triplet,contrastive,ms," in out
     assert "--augment.copies" in out
 
 

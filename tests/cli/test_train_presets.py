@@ -48,7 +48,7 @@ def test_departures_are_said_below(tmp_path, capsys):
 def test_train_help_lists_the_presets_and_describes_one(capsys):
     with pytest.raises(SystemExit):
         main(["train", "--help"])
-    assert "- sop-ms-resnet50 " in capsys.readouterr().out
+    assert "- sop-{triplet,contrastive,ms,ms-bn-inception,ms-resnet50," in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main(["train", "cars-ms", "--help"])
     out = capsys.readouterr().out

@@ -50,13 +50,12 @@ def test_errors_come_back_as_they_are(pool):
         assert refused.value.status_code == status
 
 
-def test_a_crashed_decoder_costs_one_request(pool):
+def test_a_decoder_that_died_costs_no_request(pool):
     content = encoded(40, 30)
     asyncio.run(pool.prepare(content, "a"))
     for pid in pool.processes():
         os.kill(pid, signal.SIGKILL)
-    time.sleep(0.2)
-    assert asyncio.run(pool.prepare(content, "a")).shape == (3, 16, 16)
+    assert asyncio.run(pool.prepare(content, "a")).shape == (3, 16, 16)  # even if it still seems alive
 
 
 def test_small_images_do_not_wait_for_large_ones(pool):

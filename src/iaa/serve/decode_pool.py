@@ -172,7 +172,8 @@ class _Worker:
         self._stop()
 
     def _decode(self, job: _Job) -> Tensor:
-        if self._process is None or not self._process.is_alive():
+        fresh = self._process is None or not self._process.is_alive()
+        if fresh:
             self._start()
         began = time.monotonic()
         try:
@@ -190,6 +191,8 @@ class _Worker:
                 return torch.frombuffer(pixels, dtype=torch.uint8).view(reply["shape"])
         except (OSError, EOFError, ValueError) as error:  # the process has crashed
             self._stop()
+            if not fresh:  # it may have died before this image came
+                return self._decode(job)
             raise ApiError(422, "the image cannot be read: its decoder failed") from error
         if "cost" in reply:
             raise LargeImage(int(reply["cost"]))
