@@ -5,7 +5,6 @@ import io
 import os
 import signal
 import struct
-import time
 from collections.abc import Iterator
 
 import pytest
