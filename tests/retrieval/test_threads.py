@@ -7,14 +7,6 @@ import torch
 from iaa.retrieval.threads import on_every_core
 
 
-@pytest.fixture(autouse=True)
-def two_threads():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(threads)
-
-
 def names() -> set[str]:
     """Of the threads that worked at the same time."""
     meet, seen = Barrier(2, timeout=20), []
