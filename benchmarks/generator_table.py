@@ -44,17 +44,18 @@ def tune(bench: str, loss: str, generator: str, tuned: dict[str, Any], jobs: int
     margin, margins = margins_of(bench, loss)
     tried: dict[str, list[float]] = {}
 
-    def best(arms: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        named = {f"{generator}-{name}": fields for name, fields in arms.items()}
-        scores = trials(bench, loss, named, GRIDS[bench], jobs)
+    def best(arms: dict[str, dict[str, Any]]) -> tuple[str, dict[str, Any]]:
+        scores = trials(bench, loss, arms, GRIDS[bench], jobs)
         tried.update(scores)
-        return named[max(scores, key=lambda name: mean(scores[name]))]
+        name = max(scores, key=lambda name: mean(scores[name]))
+        return name, arms[name]
 
     start = tuned["baseline_chosen"] | {"augment.generator": generator, "augment.own_copies": False}
-    chosen = best({f"{value:g}": {**start, parameter: value} for value in values} or {"plain": start})
-    wider = {f"margin-{value:g}": {**chosen, "loss_options": {margin: value}} for value in margins}
-    chosen = best({"first": chosen} | {name: arm for name, arm in wider.items() if arm != chosen})
-    chosen = best({"first": chosen, "own-copies": {**chosen, "augment.own_copies": True}})
+    plain = {f"{generator}-{value:g}": {**start, parameter: value} for value in values}
+    name, chosen = best(plain or {generator: start})
+    wider = {f"{name}-margin-{value:g}": {**chosen, "loss_options": {margin: value}} for value in margins}
+    name, chosen = best({name: chosen} | {other: arm for other, arm in wider.items() if arm != chosen})
+    name, chosen = best({name: chosen, f"{name}-own-copies": {**chosen, "augment.own_copies": True}})
     return {"chosen": chosen, "trials": told(tried)}
 
 

@@ -21,6 +21,7 @@ GRID = 2**32
 DISTANCES = ("cosine", "euclidean")
 _PAIRS = 256  # pairs per step of `key`: its temporaries stay inside the cache
 _ROWS = 256
+_PART = 4096  # rows whose norms are computed at once: torch makes a float64 copy of them
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ def _scale(z: Tensor, radius: float, distance: str) -> Tensor:
         return torch.full((len(z),), 1 / (2**0.5 * radius) if radius else 1.0, dtype=torch.float64).to(
             z.device
         )
-    norms = torch.cat([block.norm(dim=1) for block in _blocks(z)])
+    norms = torch.cat([torch.linalg.vector_norm(part, dim=1, dtype=torch.float64) for part in z.split(_PART)])
     if not bool(((norms > 1e-150) & (norms < 1e150) | (norms == 0)).all()):
         raise ValueError("z must have norms between 1e-150 and 1e150: their squares leave float64")
     return torch.where(norms > 0, 1 / norms, 0.0)  # a zero vector has similarity 0 to everything

@@ -18,7 +18,7 @@ BUDGET = 256 * 2**20
 """Bytes for the lists of a search; the tiles it looks at take some 60 MiB at most for every thread."""
 _SPARE = 8  # room for near ties at the last position
 _LENGTH = 128  # up to this length all lists are made together
-_ROWS = 512  # lists brought into exact order at once
+_ROWS = 1024  # lists brought into exact order at once
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ from iaa.retrieval.threads import on_every_core
 
 SIDE = 1024
 """Of a tile: small enough that what is done with it finds it in a cache."""
+_BAND = 512  # rows of a small set multiplied at once, by all cores together
+_ALONE = 1024  # rows whose neighbours one core finds sooner than several that wait for each other
 _SMALL = 256  # rows that are not worth sharing out among threads
 _AREA = 2**21  # similarities at once of a few queries, whose tiles are wide
 
@@ -83,21 +85,19 @@ def each_tile(
 def _strips(points: Points, rows: Int64[Tensor, " n"], look: Callable[[Tile], None]) -> None:
     """The same for a small set by whole rows: half of the matrix is multiplied, the other half copied."""
     whole = torch.empty(len(rows), len(rows), device=points.device)
-    side, height = _rounded(len(rows) / 3), -(-len(rows) // torch.get_num_threads())
-    blocks, strips = iter(range(0, len(rows), side)), iter(range(0, len(rows), height))
-
-    def multiply() -> None:
-        for top in blocks:  # next() on it is one step that threads share safely
-            end = top + side
-            block = points.block(rows[top:end])
-            right = points.products(block, slice(top, len(rows)), out=whole[top:end, top:])
-            whole[end:, top:end] = right[:, side:].T
+    for top in range(0, len(rows), _BAND):
+        end = top + _BAND
+        right = points.products(points.block(rows[top:end]), slice(top, len(rows)), out=whole[top:end, top:])
+        whole[end:, top:end] = right[:, _BAND:].T
+    if len(rows) <= _ALONE:
+        return look(Tile(whole, 0, 0, False))
+    height = -(-len(rows) // torch.get_num_threads())
+    strips = iter(range(0, len(rows), height))
 
     def look_along() -> None:
-        for top in strips:
+        for top in strips:  # next() on it is one step that threads share safely
             look(Tile(whole[top : top + height], top, 0, False))
 
-    on_every_core(multiply, points.device)
     on_every_core(look_along, points.device)
 
 

@@ -10,7 +10,8 @@ from torch import Tensor
 from iaa.retrieval.cosine import GRID, Points
 from iaa.retrieval.tiles import Tile
 
-_LAST = torch.iinfo(torch.int64).max  # sorts behind every entry
+_NOTHING = 0x7F800000 << 32
+"""The entry of similarity -inf, which sorts behind all others."""
 
 
 class TopLists:
@@ -21,9 +22,8 @@ class TopLists:
     """
 
     def __init__(self, size: int, length: int, device: torch.device) -> None:
-        nothing = torch.tensor([-torch.inf], device=device)
-        self._entry = _packed(nothing, torch.zeros_like(nothing, dtype=torch.int64)).repeat(size, length)
-        self._least = nothing.repeat(size)
+        self._entry = torch.full((size, length), _NOTHING, device=device)
+        self._least = torch.full((size,), -torch.inf, device=device)
         self._locks: dict[int, Lock] = {}
 
     def add(self, tile: Tile) -> None:
@@ -43,10 +43,12 @@ class TopLists:
             return
         count = query.bincount(minlength=len(lists))
         with self._locks.setdefault(first, Lock()):
-            length, width = lists.shape[1], lists.shape[1] + int(count.max())
-            both = lists.new_full((len(lists), width), _LAST)
-            both[:, :length] = lists
-            start = torch.arange(length, both.numel(), width, device=query.device) - count.cumsum(0) + count
+            length = lists.shape[1]
+            old = length if bool((lists[:, 0] < _NOTHING).any()) else 0
+            width = max(length, old + int(count.max()))
+            both = lists.new_full((len(lists), width), _NOTHING)
+            both[:, :old] = lists[:, :old]
+            start = torch.arange(old, both.numel(), width, device=query.device) - count.cumsum(0) + count
             place = start.index_select(0, query) + torch.arange(len(query), device=query.device)
             both.view(-1).scatter_(0, place, _packed(value, item + left))
             lists.copy_(_sorted(both)[:, :length])
@@ -118,21 +120,26 @@ def in_exact_order(
     """Bring falling float32 similarities into the order of the grid, ties by the lower index, in place.
 
     What is further apart than the error of two products stays where it is: only chains of closer ones move.
-    Where all that matters is the position of the first ``hit`` and of those up to ``reach``, so do chains
-    that cannot change these.
+    Where all that matters is the position of the first ``hit`` and of those up to ``reach``, so does what is
+    close to none of the other kind, and chains that cannot change these.
     """
+    limit = 2 * query.error
     close = torch.zeros_like(value, dtype=torch.bool)  # to the one before
-    close[:, 1:] = value[:, :-1] - value[:, 1:] <= 2 * query.error
+    close[:, 1:] = value[:, :-1] - value[:, 1:] <= limit
     member = close.clone()
     member[:, :-1] |= close[:, 1:]
     where = member.view(-1).nonzero()[:, 0]
-    row, starts = where // value.shape[1], ~close.view(-1)[where]
+    row, near = where // value.shape[1], value.view(-1)[where]
     if hit is not None and reach is not None:
-        chain = starts.cumsum(0) - 1
-        size, hits = chain.bincount(), chain.bincount(hit.view(-1)[where].double())
+        kind = hit.view(-1)[where]
+        mixed = _close_to_other(row, near, kind, limit)
+        mixed |= _close_to_other(row.flip(0), near.flip(0), kind.flip(0), limit).flip(0)
+        where, row, near = where[mixed], row[mixed], near[mixed]
+        starts = torch.ones_like(where, dtype=torch.bool)
+        starts[1:] = (row[1:] != row[:-1]) | (near[:-1] - near[1:] > limit)
         first, of = where[starts] % value.shape[1], row[starts]
         decides = (first < reach[of]) | (first <= hit.int().argmax(1)[of])
-        moves = ((hits > 0) & (hits < size) & decides)[chain]
+        moves = decides[starts.cumsum(0) - 1]
         where, row = where[moves], row[moves]
     item = index.view(-1)[where]
     key = query.key(rows[row], gallery, item)
@@ -140,3 +147,13 @@ def in_exact_order(
     order = order[((row << 34) - key)[order].argsort(stable=True)]
     index.view(-1)[where] = item[order]
     value.view(-1)[where] = (key[order].double() / GRID).float()
+
+
+def _close_to_other(
+    row: Int64[Tensor, " p"], value: Float[Tensor, " p"], hit: Bool[Tensor, " p"], limit: float
+) -> Bool[Tensor, " p"]:
+    """Whether the last one before it that is a hit if it is none, or the other way round, is that close."""
+    place = torch.arange(len(hit), device=hit.device)
+    last = [torch.where(kind, place, -1).cummax(0).values for kind in (hit, ~hit)]
+    other = torch.where(hit, last[1], last[0])
+    return (other >= 0) & (row[other] == row) & ((value[other] - value).abs() <= limit)
