@@ -1,6 +1,7 @@
 """Algorithm 1 of the paper, from the first line to the last: a run from data to a scored network."""
 
 import copy
+import logging
 import os
 import random
 import time
@@ -21,13 +22,14 @@ from iaa.runs import Run
 from iaa.training import checkpoint, distributed, scoring
 from iaa.training.checkpoint import Position
 from iaa.training.closed_form import fit_head
-from iaa.training.defaults import compares_heads, resolve
+from iaa.training.defaults import compares_heads, faster_in_bf16, resolve
 from iaa.training.gradient_cache import embed_in_parts
 from iaa.training.loop import TrainingLoop, open_run, recorded_threads
 from iaa.training.model_ladder import climb
 from iaa.training.schedules import estimates_before, rate_factor, streams_during, strength
 from iaa.training.setup import Task, assemble, check_device, launch
 
+_log = logging.getLogger("iaa.train")
 EXAMPLE = 'iaa.train(iaa.Config(data="folder:photos"))'
 
 
@@ -72,6 +74,8 @@ def train(
             return train(*arguments, loss=copy.deepcopy(loss), **options)  # a fold knows nothing of others
 
         return climb(config, train_rung, run=former, classes=known, quiet=quiet)
+    if config.precision == "fp32" and faster_in_bf16(config):
+        _log.info("--precision bf16 would train this network faster: the CPU multiplies such numbers itself")
     with recorded_threads(former):
         task = assemble(config, launch(config), data=data, loss=loss, known=known)
         with open_run(task, former) as run:

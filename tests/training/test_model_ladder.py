@@ -13,7 +13,7 @@ import tiny_runs
 from iaa.config import Images, Network, Split
 from iaa.export.export_run import export_safetensors
 from iaa.models import build
-from iaa.training.defaults import OFFLINE_NETWORK, resolve
+from iaa.training.defaults import OFFLINE_NETWORK, faster_in_bf16, resolve
 from iaa.training.rungs import Rung
 
 
@@ -218,6 +218,17 @@ def test_defaults_follow_the_data(monkeypatch):
     assert resolve(own) == own
     vectors = resolve(iaa.Config(data="embeddings:x.safetensors"))
     assert (vectors.network.head, vectors.network.dim) == ("linear", 128)
+
+
+def test_bf16_is_recommended_only_where_it_is_faster(monkeypatch):
+    vit = iaa.Config(model="timm/tiny_vit_5m_224.dist_in22k", device="cpu")
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
+    assert faster_in_bf16(vit)
+    assert not faster_in_bf16(replace(vit, model="lite0"))
+    assert not faster_in_bf16(replace(vit, device="cuda"))
+    assert not faster_in_bf16(replace(vit, network=Network(freeze_backbone=True)))
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": False})
+    assert not faster_in_bf16(vit)
 
 
 def test_the_mean_of_a_rung_is_over_its_folds():

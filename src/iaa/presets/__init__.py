@@ -89,10 +89,12 @@ def _all() -> dict[str, Preset]:
     rows = [(cell, False) for cell in cells()] + [(cell, True) for cell in cells(quoted=True)]
     for cell, quoted in rows:
         name = f"{cell.data}-{cell.row}"
-        config = paper_config(cell.data, cell.row)
-        if quoted:  # a baseline alone
-            config = replace(config, augment=replace(config.augment, copies=0))
-        preset = presets.get(name) or Preset(name, config)
+        preset = presets.get(name)
+        if preset is None:
+            config = paper_config(cell.data, cell.row)
+            if quoted:  # a baseline alone
+                config = replace(config, augment=replace(config.augment, copies=0))
+            preset = Preset(name, config)
         arm = "boosted" if cell.boosted else "baseline"
         numbers = {**(getattr(preset, arm) or {})}
         numbers[cell.test] = numbers.get(cell.test, {}) | cell.values

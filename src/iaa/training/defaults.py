@@ -4,6 +4,8 @@ import functools
 import logging
 from dataclasses import replace
 
+import torch
+
 from iaa import models
 from iaa.config import Config
 
@@ -32,6 +34,24 @@ def resolve(config: Config) -> Config:
     if dim is None and head == "linear":
         dim = 128 if vectors or model == "convnet" else 512
     return replace(config, model=model, network=replace(network, head=head, dim=dim))
+
+
+def faster_in_bf16(config: Config) -> bool:
+    """Whether training the whole network is faster in bf16: TinyViT on a CPU that multiplies such numbers.
+
+    Depthwise convolutions, of which Lite0 mostly consists, are slower (``benchmarks/training_speed.json``).
+    """
+    other = torch.cuda.is_available() or torch.backends.mps.is_available()
+    on_cpu = config.device == "cpu" or (config.device == "auto" and not other)
+    whole = not config.network.freeze_backbone
+    return on_cpu and whole and config.model.startswith("timm/tiny_vit") and _multiplies_bf16()
+
+
+def _multiplies_bf16() -> bool:
+    if not hasattr(torch.cpu, "get_capabilities"):  # older versions of torch
+        return False
+    flags: dict[str, bool] = torch.cpu.get_capabilities()
+    return any(flags.get(name, False) for name in ("avx512_bf16", "amx_bf16", "arm_bf16"))
 
 
 def compares_heads(config: Config) -> bool:
