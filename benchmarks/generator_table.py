@@ -9,22 +9,19 @@ The test classes are scored once, by `iaa compare`, with all arms over equal see
 
 import json
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from markdown_tables import grid, number, p_value
 from measurement import HERE, environment, write
 from results import DUPLICATES, SEEDS, _arm, _options
+from results_generators import BENCHES
 from results_pages import KEPT
+from results_pages import write as write_pages
 from studies import LOSSES, RUNS, fields_of, parser, prepare
 from tuning import GRIDS, margins_of, told, trials
 
 from iaa.cli import main as iaa
-from iaa.presets.paper_tables import numbers
 
-BENCHES = ("cub-head", "emoji")
 GENERATORS: dict[str, tuple[str, tuple[float, ...]]] = {
     "symmetry": ("", ()),
     "expansion": ("", ()),
@@ -34,8 +31,6 @@ GENERATORS: dict[str, tuple[str, tuple[float, ...]]] = {
     "spread": ("augment.strength", (0.2, 0.4, 0.6, 0.8)),
 }
 """By name: its parameter and the values that are tried."""
-PAPER_LOSS = "triplet"
-"""What the generators of the paper's Table III are compared with."""
 
 
 def tune(bench: str, loss: str, generator: str, tuned: dict[str, Any], jobs: int) -> dict[str, Any]:
@@ -73,40 +68,6 @@ def compare(bench: str, loss: str, tuned: dict[str, Any], chosen: dict[str, Any]
         shutil.copy(file, KEPT / f"generators-{bench}-{loss}{file.suffix}")
 
 
-def page(kept: Path = KEPT) -> Iterator[str]:
-    """The table of all comparisons that are done."""
-    yield "# Generators\n"
-    yield (
-        "Ways to make synthetic embeddings ([Ways to generate synthetics](../generators.md) describes them), "
-        "tuned with equal care on held-out training classes by `benchmarks/generator_table.py`. Percent on "
-        "unseen classes, mean ± standard deviation over seeds, gain over the baseline, p of a paired "
-        "t-test.\n"
-    )
-    printed = numbers("Table III")
-    for bench in BENCHES:
-        for loss in LOSSES:
-            file = kept / f"generators-{bench}-{loss}.json"
-            if not file.exists():
-                continue
-            study = json.loads(file.read_text())
-            yield f"## {bench}, {loss}, {len(study['seeds'])} seeds\n"
-            rows = []
-            for arm in study["arms"]:
-                cells = [arm]
-                for metric in ("R@1", "MAP@R"):
-                    score = study["summary"]["test"][metric][arm]
-                    gain = score.get("against_baseline")
-                    cells += [
-                        number(score),
-                        f"{gain['difference']:+.2f}" if gain else "",
-                        p_value(gain["p_t"]) if gain else "",
-                    ]
-                paper = printed.get({"iaa": "gaussian"}.get(arm, arm), {}).get("cub", "")
-                rows.append([*cells, str(paper) if loss == PAPER_LOSS and bench == "cub-head" else ""])
-            yield from grid(["", "R@1", "gain", "p", "MAP@R", "gain", "p", "paper's R@1"], rows)
-            yield ""
-
-
 def main() -> None:
     known = parser(__doc__, BENCHES)
     known.add_argument("--losses", nargs="+", choices=LOSSES, default=list(LOSSES))
@@ -124,7 +85,7 @@ def main() -> None:
                     chosen[generator] = tune(bench, loss, generator, tuned, words.jobs)
                     write("generators", result | environment("torch", "pytorch-metric-learning"))
             compare(bench, loss, tuned, chosen, words.jobs)
-            (KEPT / "generators.md").write_text("\n".join(page()) + "\n")
+            write_pages()
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Any
 from markdown_tables import PLUS, grid, number, p_value
 from measurement import HERE
 from results_choices import choices
+from results_generators import generators
 from results_ladder import LADDER_FILE, ladder
 from results_prose import (
     ABLATIONS,
@@ -43,13 +44,16 @@ SOURCES = ("uncorrected", "corrected", "all samples")
 
 def pages(kept: Path = KEPT) -> dict[str, str]:
     """Every page by its path below docs/."""
-    return {
+    found = {
         "results.md": "\n".join([RESULTS, *_overview(kept), LEGEND]),
         "results/losses.md": "\n".join([LOSSES_PAGE, *_losses(kept)]),
         "results/correction.md": "\n".join([CORRECTION, *_correction(kept)]),
         "results/ablations.md": "\n".join([ABLATIONS, *_ablations(kept)]),
         "results/choices.md": "\n".join([CHOICES, *choices()]),
     }
+    if compared := "\n".join(generators(kept)):
+        found["results/generators.md"] = compared
+    return found
 
 
 def readme(text: str, kept: Path = KEPT) -> str:

@@ -48,6 +48,14 @@ What the names in the tables mean:
 Everywhere else the baseline and IAA were each tuned on held-out training classes. In ablations all arms share
 the options chosen for IAA, margin included, so their baseline is not the tuned one.
 """
+GENERATORS_PAGE = """# Generators
+
+Ways to make synthetic embeddings ([what each does](../generators.md)), tuned with equal care on held-out
+training classes: first the generator's own parameter, then the margin of the loss, then whether own copies
+are positives. `duplicates` are copies without noise, with the margin of IAA. Percent on unseen classes, mean
+± standard deviation over seeds; the gain over the baseline and the p of a paired t-test. Written by
+`benchmarks/generator_table.py`; the trials are in `benchmarks/generators.json`.
+"""
 LOSSES_PAGE = """# Losses
 
 Baseline and IAA with nine losses. Percent on unseen classes, mean ± standard deviation over seeds, and the p

@@ -39,6 +39,21 @@ def test_gains_and_losses_are_counted(tmp_path):
     assert "Of 3 comparisons, R@1 rose in 2 and fell in 1, MAP@R rose in 2 and fell in 1 (p < 0.05)" in shown
 
 
+def test_generators_are_compared_with_the_baseline_and_the_paper(tmp_path):
+    assert "results/generators.md" not in results_pages.pages(tmp_path)  # nothing has been compared
+    arms = {"baseline": 60.0, "iaa": 61.0, "symmetry": 59.5}
+    scores = {arm: {"mean": mean, "deviation": 0.5} for arm, mean in arms.items()}
+    for arm in ("iaa", "symmetry"):
+        scores[arm]["against_baseline"] = {"difference": arms[arm] - 60.0, "p_t": 0.0123}
+    study = {"arms": list(arms), "seeds": [0, 1], "summary": {"test": {"R@1": scores, "MAP@R": scores}}}
+    (tmp_path / "generators-cub-head-triplet.json").write_text(json.dumps(study))
+    shown = results_pages.pages(tmp_path)["results/generators.md"].replace("\u00a0", " ")
+    assert "## cub-head, triplet, 2 seeds" in shown
+    gain = "59.50 ± 0.50 | -0.50 | 0.012"
+    assert f"| symmetry | {gain} | {gain} | 55.0 |" in shown
+    assert "| baseline | 60.00 ± 0.50 |  |  | 60.00 ± 0.50 |  |  | 54.4 |" in shown
+
+
 def test_a_ladder_has_a_column_for_each_rung_that_was_measured(tmp_path):
     def rows(*recalls: float) -> list[dict[str, float]]:
         return [{"R@1": recall, "MAP@R": recall / 2} for recall in recalls]
