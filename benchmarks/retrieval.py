@@ -22,11 +22,13 @@ from typing import Any
 
 HERE = Path(__file__).parent
 FEW, MANY = (1, 2, 4, 8), (1, 10, 100)
-SHAPES = (  # rows, classes, dimensions, ks, rounds; CUB's test set, SOP's test set
-    (1_000, 50, 512, FEW, 21),
-    (5_924, 100, 512, FEW, 9),
+SHAPES = (  # rows, classes, dimensions, ks, rounds
+    (1_000, 50, 512, FEW, 41),
+    (2_000, 100, 512, FEW, 21),
+    (5_924, 100, 512, FEW, 9),  # CUB's test set
+    (8_000, 40, 512, FEW, 5),  # a few huge classes
     (10_000, 1_870, 512, MANY, 7),
-    (60_502, 11_316, 128, MANY, 3),
+    (60_502, 11_316, 128, MANY, 3),  # SOP's test set
     (60_502, 11_316, 512, MANY, 2),
 )
 QUICK = ((300, 30, 16, FEW, 2), (500, 100, 16, MANY, 2))
