@@ -1,6 +1,7 @@
 """Training runs by name: a preset for every row of the paper's main tables, with the paper's numbers."""
 
 import difflib
+import functools
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -26,12 +27,16 @@ class Preset:
     """A run by name, and the paper's numbers for it without and with IAA if its tables have any."""
 
     name: str
-    config: Config
     tables: tuple[str, ...] = ()
     baseline: Numbers | None = None
     boosted: Numbers | None = None
     quoted: bool = False
     """Whether the paper quotes the baseline from others, who trained by other recipes."""
+
+    @property
+    def config(self) -> Config:
+        """The run; it is made when it is asked for, because most commands only need the names."""
+        return _config(self.name, copies=0 if self.quoted and self.boosted is None else 3)
 
 
 @dataclass(frozen=True)
@@ -84,17 +89,20 @@ def paper_config(data: str, row: str) -> Config:
     )
 
 
+@functools.cache
+def _config(name: str, *, copies: int) -> Config:
+    if name == "emoji":
+        return Config()
+    config = paper_config(*name.split("-", 1))
+    return replace(config, augment=replace(config.augment, copies=copies))
+
+
 def _all() -> dict[str, Preset]:
-    presets = {"emoji": Preset("emoji", Config())}
+    presets = {"emoji": Preset("emoji")}
     rows = [(cell, False) for cell in cells()] + [(cell, True) for cell in cells(quoted=True)]
     for cell, quoted in rows:
         name = f"{cell.data}-{cell.row}"
-        preset = presets.get(name)
-        if preset is None:
-            config = paper_config(cell.data, cell.row)
-            if quoted:  # a baseline alone
-                config = replace(config, augment=replace(config.augment, copies=0))
-            preset = Preset(name, config)
+        preset = presets.get(name) or Preset(name)
         arm = "boosted" if cell.boosted else "baseline"
         numbers = {**(getattr(preset, arm) or {})}
         numbers[cell.test] = numbers.get(cell.test, {}) | cell.values
