@@ -50,8 +50,8 @@ def faster_in_bf16(config: Config) -> bool:
 def _multiplies_bf16() -> bool:
     if not hasattr(torch.cpu, "get_capabilities"):  # older versions of torch
         return False
-    flags: dict[str, bool] = torch.cpu.get_capabilities()
-    return any(flags.get(name, False) for name in ("avx512_bf16", "amx_bf16", "arm_bf16"))
+    flags = torch.cpu.get_capabilities()
+    return any(bool(flags.get(name, False)) for name in ("avx512_bf16", "amx_bf16", "arm_bf16"))
 
 
 def compares_heads(config: Config) -> bool:
