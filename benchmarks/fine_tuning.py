@@ -100,7 +100,7 @@ def test(backbone: str, data: str, rung: str, seed: int, words: Any) -> dict[str
 
 def page(result: dict[str, Any]) -> str:
     """The trials of every backbone."""
-    lines = ["# Fine-tuning the whole network on CUB\n"]
+    lines = ["# Fine-tuning the whole network\n"]
     for backbone, measured in result["backbones"].items():
         rows = []
         if white := measured.get("whitening"):
